@@ -23,6 +23,7 @@ from typing import Any
 
 from homes.cockpit import FIRST, TOPIC, Past, make_past, start_of
 from rivertwice.core.instants import from_ms
+from rivertwice.core.plain import to_plain
 from rivertwice.core.settings import Settings
 from rivertwice.definition.definition import Definition, load_definition
 from rivertwice.log import kafka
@@ -121,7 +122,7 @@ def measure(answer: Answer, settings: Settings, name: str, past: Past) -> Mappin
     size = 0
     for _ in range(1 + WARM):
         wall, cpu = time.perf_counter(), time.process_time()
-        size = len(json.dumps(answer(settings, name, past), separators=(",", ":")))
+        size = len(json.dumps(to_plain(answer(settings, name, past)), separators=(",", ":")))
         taken.append((time.perf_counter() - wall, time.process_time() - cpu))
     walls, cpus = zip(*taken[1:], strict=True)
     return {

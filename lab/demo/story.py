@@ -290,12 +290,12 @@ class Story:
         path = f"/rivertwice/api/p/{PIPELINE}/summary"
 
         def is_new() -> bool:
-            stream = client.page(path)["lights"]["stream"]
+            stream = client.page(path)["now"]["lights"]["stream"]
             return bool(stream["tone"] == "good")
 
         wait_for("a green light of the stream on the page", is_new, self._home, 60.0, every=POLL_S)
         summary = client.page(path)
-        for name, light in summary["lights"].items():
+        for name, light in summary["now"]["lights"].items():
             self._tell.say(f"{name}: {light['word']}")
         self._tell.say(str(summary["now"]["sentence"]))
         require(summary["now"]["tone"] != "bad", "the page says that nothing has to be done at once")

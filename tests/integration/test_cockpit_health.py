@@ -163,6 +163,6 @@ def test_an_unchanged_poll_is_small_and_the_command_says_the_same(settings: Sett
     done = run_command(settings, "status")
     status = json.loads(done)["pipelines"][0]["now"]
     assert row["now"]["sentence"] == summary["now"]["sentence"] == status["sentence"]
-    assert {name: each["word"] for name, each in summary["lights"].items()} == {
+    assert {name: each["word"] for name, each in summary["now"]["lights"].items()} == {
         name: each["word"] for name, each in status["lights"].items()
     }

@@ -19,6 +19,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from homes.delivery import DeliveryHome, fill, fold, read_topic
 from rivertwice.core.errors import LeaseLostError, LedgerError
+from rivertwice.core.plain import to_plain
 from rivertwice.core.settings import Settings
 from rivertwice.core.waits import Deadline
 from rivertwice.definition.delivery_section import KafkaDelivery
@@ -193,7 +194,7 @@ def test_a_record_too_large_for_the_topic_is_set_aside(world: DeliveryHome, topi
     assert deliver(world, topic).records == 2
     found = fold(read_topic(world.settings, topic))
     assert found == {at: n for at, n in world.served().items() if at[1] != large}
-    (one,) = view_refused(world.home, topic)
+    (one,) = to_plain(view_refused(world.home, topic))
     assert "max.message.bytes" in one["reason"]
 
 

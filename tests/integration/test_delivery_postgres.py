@@ -20,6 +20,7 @@ from homes.delivery import DeliveryHome, fill, hour_rows
 from homes.ledger import NOW
 from lab.faults.postgres import missing, postgres_server
 from rivertwice.core.errors import ConfigError, LedgerError, LostRaceError, ServiceError
+from rivertwice.core.plain import to_plain
 from rivertwice.core.waits import Deadline
 from rivertwice.definition.delivery_section import PostgresDelivery
 from rivertwice.deliver.aside import ask
@@ -293,13 +294,13 @@ def test_values_that_postgres_refuses_are_set_aside(world: DeliveryHome, address
     assert json.loads(position(address))["batch"] == 1
     lacking = {(hour, key) for hour, key, _ in hostile}
     assert table(address) == {at: n for at, n in world.served().items() if at not in lacking}
-    reasons = sorted(one["reason"] for one in view_refused(world.home, "pg"))
+    reasons = sorted(one["reason"] for one in to_plain(view_refused(world.home, "pg")))
     assert [reason.partition(":")[0] for reason in reasons] == [
         "CheckViolation", "DataError", "ProgramLimitExceeded", "RaiseException",
     ]  # fmt: skip
     with psycopg.connect(address) as connection:
         connection.execute("ALTER TABLE totals DROP CONSTRAINT small")
-    limit = next(one["key"] for one in view_refused(world.home, "pg") if "limit" in one["key"])
+    limit = next(one["key"] for one in to_plain(view_refused(world.home, "pg")) if "limit" in one["key"])
     ask(world.home, "pg", "retry", [limit], why="", by="", now=NOW)
     assert deliver(world).refused == 3
     assert table(address)[0, "limit"] == 2**62
@@ -327,7 +328,7 @@ def test_a_table_without_rights_stops_the_sink_and_sets_nothing_aside(world: Del
     world.commit("t1", 1, 2, [(1, "k", 2)])
     with pytest.raises(ConfigError, match="extra"):
         deliver(world)
-    assert view_refused(world.home, "pg") == []
+    assert to_plain(view_refused(world.home, "pg")) == []
 
 
 @pytest.mark.proves("security.md#tokens-instead-of-passwords")

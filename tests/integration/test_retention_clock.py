@@ -15,6 +15,7 @@ import pytest
 from rivertwice.agent.archiver import RetentionKeeper
 from rivertwice.core.errors import LogGapError
 from rivertwice.core.instants import utc_now
+from rivertwice.core.plain import to_plain
 from rivertwice.core.settings import Settings
 from rivertwice.log import kafka
 from rivertwice.log.archive import extend_archive
@@ -22,7 +23,7 @@ from rivertwice.log.archive_table import ABSENT, archived_ranges, archived_segme
 from rivertwice.log.leases import RaceLevel
 from rivertwice.log.reader import absent_runs, find_holes
 from rivertwice.log.records import observe_read
-from rivertwice.retention.summary import last_retention
+from rivertwice.retention.summary import RetentionBrief
 from rivertwice.retention.view import view_retention
 from rivertwice.storage.table import Table
 from rivertwice.timeline.lineage import Timeline, create_timeline
@@ -108,7 +109,7 @@ def test_the_agent_archives_once_and_then_only_the_stream_is_at_risk(kafka_setti
     wait_for("the agent's archive", archived, 90, every=0.2, seen=lambda: kinds)
     assert kinds == ["archive", "archived"], (kafka_settings.home / "agent" / "archive.log").read_text()
     assert archived_ranges(kafka_settings, finite, topic_id) == {0: (0, 10), 1: (0, 10)}
-    told = last_retention(kafka_settings, NAME, utc_now())
+    told = to_plain(RetentionBrief.read(kafka_settings, NAME, utc_now()))
     assert told is not None
     assert told["unarchived"]["records"] == 0
     assert "stream t1" in told["summary"]  # only Kafka serves the stream, whatever the archive has

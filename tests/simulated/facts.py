@@ -8,12 +8,14 @@ from typing import Any
 
 from rivertwice.agent.alert_model import Alert, AlertCause
 from rivertwice.agent.backoff import Failure, FailureClass
-from rivertwice.agent.health import StreamObservation
+from rivertwice.agent.health import Health, StreamObservation
 from rivertwice.agent.memory import Memory
-from rivertwice.core.instants import to_iso, to_ms
+from rivertwice.agent.view import DriverView, StreamView
+from rivertwice.core.instants import to_ms
 from rivertwice.read.facts import Facts, RunVerdict, Savepoints
 from rivertwice.stream.lease import Owner
 from rivertwice.timeline.intent import Heartbeat, Intent
+from rivertwice.timeline.result_status import ServedEnd
 from rivertwice.timeline.sequence import HEAD, PUBLICATION, Entry
 
 NOW = datetime(2026, 11, 27, 3, tzinfo=UTC)
@@ -33,14 +35,13 @@ SEEN = StreamObservation(
     last_exit=None,
     state="running",
 )
-STREAM: dict[str, Any] = {
-    "desired": "running", "driver": {"pid": 4711, "epoch": 7}, "state": "running", "timeline": "t1", "batch": 120,
-    "watermark": to_iso(WATERMARK), "lag": 4, "lag_at": to_iso(NOW), "lag_age_s": 1.0, "heartbeat_age_s": 0.4,
-    "arriving_per_s": 50.0, "catch_up_s": 0.1, "rows_per_s": 60.0, "placed_until": None, "name": "flights",
-    "served": {
-        "timeline": "t1", "batch": 120, "until": to_iso(WATERMARK), "closed": to_iso(WATERMARK), "is_current": True,
-    },
-}  # fmt: skip
+STREAM = StreamView(
+    name="flights", defined=True, desired="running", desired_by="cli", state="running", health=Health("ok", "running"),
+    driver=DriverView(4711, 7), timeline="t1", batch=120, watermark=WATERMARK, lag=4, lag_at=NOW, lag_age_s=1.0, rows_per_s=60.0,
+    arriving_per_s=50.0, catch_up_s=0.1, placed_until=None, heartbeat_age_s=0.4, exit=None, failures=0, consecutive_failures=0,
+    is_backing_off=False, next_attempt=None, given_up=None, agent_action=None, sequence=3, serves=True,
+    served=ServedEnd("t1", 120, WATERMARK, WATERMARK, is_current=True), unread=None,
+)  # fmt: skip
 VERDICT = RunVerdict(
     "rc-1", ago(minutes=20), "t1", 118, 3, served={"AGREES": 400, "OPEN": 3}, stream={"AGREES": 400, "OPEN": 3},
     late_share=0.01, limit=0.05,
@@ -60,7 +61,7 @@ WELL = Facts(
 
 def with_stream(observation: dict[str, Any], view: dict[str, Any] | None = None, **facts: Any) -> Facts:
     """Return a well pipeline whose stream is another one."""
-    return replace(WELL, observation=replace(SEEN, **observation), stream={**STREAM, **(view or {})}, **facts)
+    return replace(WELL, observation=replace(SEEN, **observation), stream=replace(STREAM, **(view or {})), **facts)
 
 
 def failed(failure: FailureClass = FailureClass.KILLED, number: int = 1) -> Memory:

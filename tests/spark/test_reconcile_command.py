@@ -20,6 +20,7 @@ from homes.sessions import extend_with_dead, make_session_home
 from rivertwice.cli.main import cli
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.instants import EPOCH, utc_now
+from rivertwice.core.plain import to_plain
 from rivertwice.core.settings import Settings
 from rivertwice.definition.bundle import Bundle
 from rivertwice.read.overview import describe_summary
@@ -107,8 +108,8 @@ def test_a_producer_that_renamed_a_field_is_said_by_the_gate_by_status_and_by_th
     (shown,) = json.loads(command(settings, "status").stdout)["pipelines"]
     sentences = [shown["now"]["text"], *(each["text"] for each in shown["now"]["others"])]
     assert [said in sentence and "`rivertwice dead list p`" in sentence for sentence in sentences].count(True) == 1
-    assert said in str(describe_summary(settings, bundle.definition, utc_now())["now"])
-    assert said in str(describe_correctness(settings, "p")["run"]["gate"]["alerts"])
+    assert said in str(to_plain(describe_summary(settings, bundle.definition, utc_now()))["now"])
+    assert said in str(to_plain(describe_correctness(settings, "p"))["run"]["gate"]["alerts"])
 
     done = command(settings, "dead", "discard", "p", "--kind", "missing", "--reason", "known")
     assert done.exit_code == 0, done.output

@@ -20,7 +20,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from rivertwice.agent.alert_kinds import body_of, mail_of, slack_text
-from rivertwice.agent.alert_model import Alert
+from rivertwice.agent.alert_model import Alert, RouteState, State, due
 from rivertwice.agent.alert_store import LINES_LIMIT, append_line
 from rivertwice.core.errors import ConfigError
 from rivertwice.core.homes import NAME
@@ -130,6 +130,29 @@ class Routes(BaseModel):
         default=timedelta(seconds=60), description="How long a cause must be over before its end is reported."
     )
     routes: dict[str, Annotated[Route, Field(discriminator="to")]] = Field(default_factory=dict, max_length=50)
+
+
+@dataclass(frozen=True)
+class RouteView:
+    """A route: how many alerts wait for it, how often it failed in a row, the last error, and before when nothing is sent to it."""
+
+    route: str
+    to: str
+    severities: tuple[str, ...]
+    waiting: int
+    failures: int
+    error: str
+    next_attempt: datetime | None
+
+
+def view_routes(routes: Routes, state: State) -> tuple[RouteView, ...]:
+    """Return how each route does. Pure."""
+    views = []
+    for name, route in routes.routes.items():
+        known, waiting = state.routes.get(name, RouteState()), len(due(state.alerts, name, route.severities))
+        shown = (tuple(route.severities), waiting, known.failures, known.error, known.next_attempt)
+        views.append(RouteView(name, route.to, *shown))
+    return tuple(views)
 
 
 def config_file(settings: Settings) -> Path:

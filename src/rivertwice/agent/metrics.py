@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from rivertwice.agent.figures import BatchFigures, Measures
+from rivertwice.agent.view import PipelineView, Unreadable
 from rivertwice.core.errors import RivertwiceError
 from rivertwice.core.homes import PipelineHome
-from rivertwice.core.instants import from_ms, parse_iso
+from rivertwice.core.instants import from_ms
 from rivertwice.core.settings import Settings
 from rivertwice.definition.definition import Definition, load_definition
 from rivertwice.deliver.status import sinks_of, view_delivery
@@ -102,13 +102,13 @@ _NEWEST: Remembered[tuple[list[BatchFigures], StoredOffsets]] = Remembered(_MOST
 _LETTERS: Remembered[DeadLetterSummary] = Remembered(_MOST_HELD)
 
 
-def measure(settings: Settings, name: str, view: Mapping[str, Any], now: datetime) -> Measures:
+def measure(settings: Settings, name: str, view: PipelineView, now: datetime) -> Measures:
     """Return the figures of a pipeline at `now`. What cannot be read now stays None, and is logged.
 
     Args:
         settings: where things lie.
         name: name of the pipeline.
-        view: what `status` shows about it (`agent.view.view_pipeline`).
+        view: what `status` shows about it.
         now: the present instant.
 
     Raises:
@@ -137,22 +137,21 @@ def _read_figures(rows: Sequence[LedgerRow]) -> tuple[list[BatchFigures], Stored
     return batch_figures(rows), rows[-1].end_offsets if rows else {}
 
 
-def _from_view(name: str, view: Mapping[str, Any], now: datetime) -> Measures:
-    retention = view["retention"] or {}
-    worst = retention.get("worst") or {}
-    first_load = view["first_load"] or {}
+def _from_view(name: str, view: PipelineView, now: datetime) -> Measures:
+    worst = None if view.retention is None or isinstance(view.retention, Unreadable) else view.retention.worst
+    load = None if view.first_load is None or isinstance(view.first_load, Unreadable) else view.first_load
     return Measures(
         pipeline=name,
         at=now,
-        desired=view["desired"],
-        state=view["state"],
-        heartbeat_age_s=view["heartbeat_age_s"],
-        arriving_per_s=view["arriving_per_s"],
-        catch_up_s=view["catch_up_s"],
-        failures=view["consecutive_failures"],
-        retention_left_share=worst.get("left_share"),
-        first_load_step=first_load.get("step"),
-        first_load_windows=first_load.get("windows_left"),
+        desired=view.desired,
+        state=view.state,
+        heartbeat_age_s=view.heartbeat_age_s,
+        arriving_per_s=view.arriving_per_s,
+        catch_up_s=view.catch_up_s,
+        failures=view.consecutive_failures,
+        retention_left_share=None if worst is None else worst.get("left_share"),
+        first_load_step=None if load is None else load.step,
+        first_load_windows=None if load is None else load.windows_left,
     )
 
 
@@ -231,28 +230,19 @@ def _from_dead_letters(
 
 def _from_delivery(measures: Measures, settings: Settings, name: str, now: datetime) -> Measures:
     sinks = view_delivery(settings, name, sinks_of(settings, name))
-    since = {each["sink"]: parse_iso(each["waits_since"]) for each in sinks if each["waits_since"] is not None}
+    since = {each.sink: each.waits_since for each in sinks if each.waits_since is not None}
     first = min(since, key=lambda sink: since[sink], default=None)
+    waited = None if any(each.lag_batches is None for each in sinks) else 0.0
+    if first is not None:
+        waited = max(0.0, (now - since[first]).total_seconds())
     return replace(
         measures,
-        delivery_wait_s=_waited(first, since, sinks, now),
+        delivery_wait_s=waited,
         delivery_waits="" if first is None else f"the sink is {first}",
-        delivery_lag={
-            sink_view["sink"]: sink_view["lag_batches"] for sink_view in sinks if sink_view["lag_batches"] is not None
-        },
-        delivery_failures={sink_view["sink"]: sink_view["consecutive_failures"] for sink_view in sinks},
-        delivery_refused={
-            sink_view["sink"]: sink_view["refused"] for sink_view in sinks if sink_view["refused"] is not None
-        },
+        delivery_lag={each.sink: each.lag_batches for each in sinks if each.lag_batches is not None},
+        delivery_failures={each.sink: each.consecutive_failures for each in sinks},
+        delivery_refused={each.sink: each.refused for each in sinks if each.refused is not None},
     )
-
-
-def _waited(
-    first: str | None, since: Mapping[str, datetime], sinks: Sequence[Mapping[str, Any]], now: datetime
-) -> float | None:
-    if first is not None:
-        return max(0.0, (now - since[first]).total_seconds())
-    return None if any(each["lag_batches"] is None for each in sinks) else 0.0
 
 
 def sizes_below(folder: Path) -> dict[Path, int]:

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from rivertwice.agent.alerting import AlertScan
-from rivertwice.agent.health import LAG_FRESH_S, UNRESPONSIVE, StreamObservation, observe_stream
+from rivertwice.agent.health import UNRESPONSIVE, StreamObservation, observe_stream
 from rivertwice.agent.keeper import Keeper
 from rivertwice.agent.ring import RingSample, ring_file, write_sample
+from rivertwice.agent.view import LAG_FRESH_S
 from rivertwice.core.instants import from_ms
 from rivertwice.core.settings import Settings
 from rivertwice.timeline.intent import Heartbeat

@@ -1,96 +1,268 @@
-"""One pipeline's state as plain data: what `rivertwice status` and the page in Airflow show. Reads only."""
+"""One pipeline's state as values: what `rivertwice status` and the page in Airflow show, and what is measured. Reads only."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rivertwice.agent.backoff import consecutive_failures, next_attempt
-from rivertwice.agent.health import UNRESPONSIVE, StreamObservation, classify_health, observe_stream
+from rivertwice.agent.health import UNRESPONSIVE, Health, StreamObservation, classify_health, observe_stream
 from rivertwice.agent.launch import agent_status
-from rivertwice.agent.memory import Memory
 from rivertwice.core.errors import RivertwiceError
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.instants import from_ms, to_iso
 from rivertwice.core.settings import Settings
 from rivertwice.quality.table import failing_by_severity, standing
-from rivertwice.retention.summary import last_retention
+from rivertwice.retention.summary import RetentionBrief
 from rivertwice.timeline.committed import newest_batch
 from rivertwice.timeline.intent import Heartbeat
 from rivertwice.timeline.lineage import path_of
-from rivertwice.timeline.result_status import served_end
+from rivertwice.timeline.result_status import ServedEnd, served_end
 from rivertwice.timeline.sequence import Entry, read_sequence, select_head
-from rivertwice.timeline.version_records import read_versions
+from rivertwice.timeline.version_records import Acceptance, read_versions
 
 if TYPE_CHECKING:
-    from rivertwice.quality.table import QualityRun
+    from rivertwice.backfill.load_state import LoadProgress
+    from rivertwice.backfill.stream_unread import StreamLoadProgress
     from rivertwice.savepoint.recovery import RecoveryView
+    from rivertwice.versions.model import Step
+
+T = TypeVar("T")
+LAG_FRESH_S = 20.0
+"""A driver asks the log for its end every five seconds; an older lag was true once, and is shown with its age."""
 
 
-def view_pipeline(settings: Settings, name: str, now: datetime) -> dict[str, Any]:
-    """Return the desired and the observed state of a pipeline: its stream, and reconcile, quality, savepoint, recovery, retention, first load."""
+@dataclass(frozen=True)
+class Unreadable:
+    """Why a part cannot be read: a word, and the message. One damaged part must not hide the rest."""
+
+    error: str
+    message: str
+
+
+@dataclass(frozen=True)
+class DriverView:
+    """The process that holds the lease."""
+
+    pid: int
+    epoch: int
+
+
+@dataclass(frozen=True)
+class ExitView:
+    """How the last driver ended: its epoch, the class of its failure, when, and what it said."""
+
+    epoch: int
+    class_: str
+    at: datetime
+    message: str
+
+
+@dataclass(frozen=True)
+class StreamView:
+    """The desired and the observed state of a pipeline's stream. What is not known is None; nothing is guessed.
+
+    Attributes:
+        defined: whether the project has its definition.
+        timeline: the head; batch, watermark: the last batch of it, and up to where event time is closed.
+        lag: records that wait, as of `lag_at`, `lag_age_s` ago: the log may have grown since, or be another.
+        catch_up_s: until the lag is gone; None: not known, or never at this pace.
+        placed_until: event time up to which all partitions are read next; None: batches are not placed by event time.
+        sequence: number of its newest entry.
+        serves: false: another version of the pipeline does.
+        served: up to where closed windows are in the table that readers see, and up to where they are closed.
+        unread: why the sequence or the ledger cannot be read.
+    """
+
+    name: str
+    defined: bool
+    desired: str | None
+    desired_by: str | None
+    state: str
+    health: Health
+    driver: DriverView | None
+    timeline: str | None
+    batch: int | None
+    watermark: datetime | None
+    lag: int | None
+    lag_at: datetime | None
+    lag_age_s: float | None
+    rows_per_s: float | None
+    arriving_per_s: float | None
+    catch_up_s: float | None
+    placed_until: datetime | None
+    heartbeat_age_s: float | None
+    exit: ExitView | None
+    failures: int
+    consecutive_failures: int
+    is_backing_off: bool
+    next_attempt: datetime | None
+    given_up: str | None
+    agent_action: Any
+    sequence: int
+    serves: bool
+    served: ServedEnd | Unreadable
+    unread: str | None
+
+    @property
+    def is_lag_fresh(self) -> bool:
+        """Whether the lag is kept up to date."""
+        return self.driver is not None and self.lag_age_s is not None and self.lag_age_s <= LAG_FRESH_S
+
+    @property
+    def lag_text(self) -> str | None:
+        """The lag: with its age if it is not up to date, `not known` if it was never measured, None before a driver."""
+        if self.lag is None or self.lag_age_s is None:
+            return None if self.heartbeat_age_s is None else "not known"
+        return str(self.lag) if self.is_lag_fresh else f"{self.lag}, {_ago(self.lag_age_s)} ago"
+
+    @property
+    def stale_lag_text(self) -> str | None:
+        """Why the lag is not known now, and what measures it; None if it is known, or nothing ever ran."""
+        if self.heartbeat_age_s is None or (self.is_lag_fresh and self.state != UNRESPONSIVE):
+            return None
+        who = "no driver is running" if self.driver is None else "the driver gets no answer from Kafka"
+        if self.state == UNRESPONSIVE and self.driver is not None:
+            who = f"the driver (pid {self.driver.pid}) lives but has said nothing for {_ago(self.heartbeat_age_s)}: look at its log"
+        known = "not measured since the last driver or the last head move"
+        if self.lag_at is not None and self.lag_age_s is not None:
+            known = f"{self.lag} is what waited at {to_iso(self.lag_at)}, {_ago(self.lag_age_s)} ago"
+        return f"the lag is not known now, because {who}; {known}; `rivertwice metrics {self.name}` asks Kafka"
+
+
+@dataclass(frozen=True)
+class FailingExpectation:
+    """An expectation of a suite that fails."""
+
+    id: str
+    severity: str
+    state: str
+    message: str
+
+
+@dataclass(frozen=True)
+class QualityView:
+    """What a pipeline's own suite says of what is served.
+
+    Attributes:
+        expectations: how many there are. failing: severity to number. found: each that fails.
+    """
+
+    run: str
+    at: datetime
+    expectations: int
+    failing: Mapping[str, int]
+    found: tuple[FailingExpectation, ...]
+
+
+@dataclass(frozen=True)
+class SavepointPlace:
+    """A savepoint, and the batch that it is of."""
+
+    id: str
+    timeline: str
+    batch: int
+
+
+@dataclass(frozen=True)
+class AwaitedProof:
+    """A savepoint from which the head began that is not proved yet; origin: the way back until it is."""
+
+    savepoint: str
+    origin: str | None
+
+
+@dataclass(frozen=True)
+class FallBackView:
+    """How long a fall-back would take now, and what waits for its proof.
+
+    Attributes:
+        batches: that would be replayed; batch_s: seconds for one; measured: whether a proof has measured them.
+        objective_s: what was promised; over: whether it takes longer.
+    """
+
+    seconds: float
+    batches: int
+    batch_s: float
+    measured: bool
+    objective_s: float | None
+    over: bool
+    awaiting: tuple[AwaitedProof, ...]
+
+
+@dataclass(frozen=True)
+class PipelineView(StreamView):
+    """The desired and the observed state of a pipeline: its stream, and its newest reconcile, savepoint and so on.
+
+    Attributes:
+        versions: where they stand; empty if there is only one, or nobody asked.
+    """
+
+    reconcile: Mapping[str, Any] | Unreadable | None
+    quality: QualityView | Unreadable | None
+    savepoint: SavepointPlace | Unreadable | None
+    recovery: FallBackView | Unreadable | None
+    retention: RetentionBrief | Unreadable | None
+    first_load: LoadProgress | Unreadable | None
+    stream_load: StreamLoadProgress | Unreadable | None
+    versions: tuple[VersionBrief, ...] | Unreadable = ()
+
+
+@dataclass(frozen=True)
+class VersionBrief:
+    """Where one version of a pipeline stands; comparison: the run of its newest one."""
+
+    name: str
+    serves: bool
+    since: str | None
+    proved_until: str | None
+    comparison: str | None
+    accepted: Acceptance | None
+    next: Step
+
+
+def view_pipeline(settings: Settings, name: str, now: datetime, *, versions: bool = False) -> PipelineView:
+    """Return the desired and the observed state of a pipeline; if asked for, with its versions, and so with what proves them."""
     home = settings.pipeline(name)
     recovery = cache(lambda: _view_recovery(settings, name))
-    return {
-        **view_stream(settings, name, now),
-        "reconcile": _try(lambda: _reconcile(home)),
-        "quality": view_quality(settings, home),
-        "savepoint": _try(lambda: _savepoint(recovery())),
-        "recovery": _try(lambda: _recovery(recovery())),
-        "retention": _try(lambda: last_retention(settings, name, now)),
-        "first_load": view_first_load(home),
-        "stream_load": view_stream_load(home),
-    }
+    return PipelineView(
+        **vars(view_stream(settings, name, now)),
+        reconcile=readable(lambda: _reconcile(home)),
+        quality=view_quality(settings, home),
+        savepoint=readable(lambda: _savepoint(recovery())),
+        recovery=readable(lambda: _recovery(recovery())),
+        retention=readable(lambda: RetentionBrief.read(settings, name, now)),
+        first_load=view_first_load(home),
+        stream_load=view_stream_load(home),
+        versions=readable(lambda: _versions(settings, name)) if versions and home.is_first_version else (),
+    )
 
 
-def view_quality(settings: Settings, home: PipelineHome) -> dict[str, Any] | None:
-    """Return what the pipeline's own suite says of what is served; None if it has none.
+def view_quality(settings: Settings, home: PipelineHome) -> QualityView | Unreadable | None:
+    """Return what the pipeline's own suite says of what is served; None if it has none."""
 
-    Returns:
-        run, at, expectations (how many), failing (severity to number), found (each that fails: id, severity, state, message); or
-        error and message, if the suite cannot be read.
-    """
-    return _try(lambda: _describe_quality(standing(settings, home)))  # type: ignore[no-any-return]
+    def view() -> QualityView | None:
+        known = standing(settings, home)
+        if known is None:
+            return None
+        failing = [each for each in known.judgements if each.fails]
+        found = tuple(FailingExpectation(each.id, each.severity, each.state, each.describe()) for each in failing)
+        return QualityView(known.run, known.created_at, len(known.judgements), failing_by_severity(known), found)
 
-
-def _describe_quality(known: QualityRun | None) -> dict[str, Any] | None:
-    if known is None:
-        return None
-    return {
-        "run": known.run,
-        "at": to_iso(known.created_at),
-        "expectations": len(known.judgements),
-        "failing": failing_by_severity(known),
-        "found": [
-            {"id": each.id, "severity": each.severity, "state": each.state, "message": each.describe()}
-            for each in known.judgements
-            if each.fails
-        ],
-    }
+    return readable(view)
 
 
 def view_stream(
     settings: Settings, name: str, now: datetime, observation: StreamObservation | None = None
-) -> dict[str, Any]:
-    """Return the desired and the observed state of a pipeline's stream; `observation` is what a caller has looked up already.
-
-    Returns:
-        desired, state, driver (pid, epoch) or None, timeline, batch, watermark, lag (with lag_at and lag_age_s: the log may
-        have grown since, or be another), rows_per_s, arriving_per_s,
-        catch_up_s (until the lag is gone; null: not known, or never at this pace), placed_until (event time up to which all
-        partitions are read next; null: batches are not placed by event time), heartbeat_age_s, exit, failures,
-        consecutive_failures, is_backing_off, next_attempt, agent_action, sequence, serves (false: another version of the
-        pipeline does), served (timeline, batch, until, closed, is_current: up to where closed windows are in the table that readers
-        see, and up to where they are closed; or error and message), unread (why the sequence or the ledger cannot be read). Unknown
-        values are None; never guessed.
-    """
+) -> StreamView:
+    """Return the desired and the observed state of a pipeline's stream; `observation` is what a caller has looked up already."""
     home = settings.pipeline(name)
     observation = observe_stream(settings, name, now) if observation is None else observation
-    health = classify_health(observation, now)
     intent, owner, beat, ended = observation.intent, observation.owner, observation.heartbeat, observation.last_exit
-    memory = observation.memory
+    failures = observation.memory.failures
     entries, unread = _entries_of(home)
     agent = agent_status(settings)
     timeline = select_head(entries)
@@ -98,55 +270,57 @@ def view_stream(
         # the head moved since: a restore, a rewind, an upgrade
         beat, unread = _beat_of_head(home, timeline, beat)
     is_own = beat is not None and owner is not None and beat.epoch == owner.epoch
-    age_s = None if beat is None else (now - beat.at).total_seconds()
-    speaks = is_own and observation.state != UNRESPONSIVE
-    watermark = None if beat is None or beat.watermark_ms is None else to_iso(from_ms(beat.watermark_ms))
-    return {
-        "name": name,
-        "defined": (settings.definition_folder(name) / "pipeline.yaml").is_file(),
-        "desired": None if intent is None else intent.desired,
-        "desired_by": None if intent is None else intent.by,
-        "state": observation.state,
-        "health": {"word": health.word, "message": health.message},
-        "driver": None if owner is None else {"pid": owner.pid, "epoch": owner.epoch},
-        "timeline": timeline,
-        "batch": None if beat is None else beat.batch,
-        "watermark": watermark,
-        "lag": None if beat is None else beat.lag,
-        "lag_at": None if beat is None or beat.lag is None else to_iso(beat.lag_at or beat.at),
-        "lag_age_s": None
-        if beat is None or beat.lag is None
-        else round((now - (beat.lag_at or beat.at)).total_seconds(), 1),
-        "rows_per_s": beat.rows_per_s if beat and speaks else None,
-        "arriving_per_s": beat.arriving_per_s if beat and speaks else None,
-        "catch_up_s": beat.catch_up_s if beat and speaks else None,
-        "placed_until": to_iso(from_ms(beat.placed_until_ms))
-        if beat and speaks and beat.placed_until_ms is not None
-        else None,
-        "heartbeat_age_s": None if age_s is None else round(age_s, 1),
-        "exit": None
-        if ended is None
-        else {"epoch": ended.epoch, "class": ended.failure, "at": to_iso(ended.at), "message": ended.message},
-        "failures": len(memory.failures),
-        **_patience(owner is not None, memory, now),
-        "given_up": observation.given_up or None,
-        "agent_action": None if agent is None else agent.pipelines.get(name),
-        "sequence": entries[-1].seq if entries else 0,
-        "serves": home.serves,
-        "served": _try(lambda: _served(home)),
-        "unread": unread,
-    }
+    speaking = beat if is_own and observation.state != UNRESPONSIVE else None
+    lag_at = None if beat is None or beat.lag is None else beat.lag_at or beat.at
+    is_waiting = owner is None and observation.memory.broken_at is None
+    attempt = next_attempt(failures) if is_waiting else None
+    attempt = None if attempt is None or attempt <= now else attempt
+    return StreamView(
+        name=name,
+        defined=(settings.definition_folder(name) / "pipeline.yaml").is_file(),
+        desired=None if intent is None else intent.desired,
+        desired_by=None if intent is None else intent.by,
+        state=observation.state,
+        health=classify_health(observation, now),
+        driver=None if owner is None else DriverView(owner.pid, owner.epoch),
+        timeline=timeline,
+        batch=None if beat is None else beat.batch,
+        watermark=None if beat is None else _of_ms(beat.watermark_ms),
+        lag=None if beat is None else beat.lag,
+        lag_at=lag_at,
+        lag_age_s=None if lag_at is None else _age_s(lag_at, now),
+        rows_per_s=None if speaking is None else speaking.rows_per_s,
+        arriving_per_s=None if speaking is None else speaking.arriving_per_s,
+        catch_up_s=None if speaking is None else speaking.catch_up_s,
+        placed_until=None if speaking is None else _of_ms(speaking.placed_until_ms),
+        heartbeat_age_s=None if beat is None else _age_s(beat.at, now),
+        exit=None if ended is None else ExitView(ended.epoch, ended.failure, ended.at, ended.message),
+        failures=len(failures),
+        consecutive_failures=consecutive_failures(failures),
+        is_backing_off=attempt is not None,
+        next_attempt=attempt,
+        given_up=observation.given_up or None,
+        agent_action=None if agent is None else agent.pipelines.get(name),
+        sequence=entries[-1].seq if entries else 0,
+        serves=home.serves,
+        served=readable(lambda: served_end(home)),
+        unread=unread,
+    )
 
 
-def _served(home: PipelineHome) -> dict[str, Any]:
-    end = served_end(home)
-    return {
-        "timeline": end.timeline,
-        "batch": end.batch,
-        "until": None if end.until is None else to_iso(end.until),
-        "closed": None if end.closed is None else to_iso(end.closed),
-        "is_current": end.is_current,
-    }
+def _age_s(at: datetime, now: datetime) -> float:
+    return round((now - at).total_seconds(), 1)
+
+
+def _of_ms(epoch_ms: int | None) -> datetime | None:
+    return None if epoch_ms is None else from_ms(epoch_ms)
+
+
+def _ago(seconds: float) -> str:
+    for size, unit in ((86_400, "days"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(seconds, 0):.0f} s"
 
 
 def _entries_of(home: PipelineHome) -> tuple[list[Entry], str | None]:
@@ -179,44 +353,29 @@ def _beat_of_head(home: PipelineHome, timeline: str, beat: Heartbeat) -> tuple[H
     return own, unread
 
 
-def _patience(owned: bool, memory: Memory, now: datetime) -> dict[str, Any]:
-    """Return how often the driver has failed in a row, and when the agent will try again."""
-    attempt = None if owned or memory.broken_at is not None else next_attempt(memory.failures)
-    return {
-        "consecutive_failures": consecutive_failures(memory.failures),
-        "is_backing_off": attempt is not None and attempt > now,
-        "next_attempt": None if attempt is None or attempt <= now else to_iso(attempt),
-    }
-
-
-def _reconcile(home: PipelineHome) -> Any:
+def _reconcile(home: PipelineHome) -> Mapping[str, Any] | None:
     from rivertwice.reconcile.results import newest_reconcile
 
     return newest_reconcile(home)
 
 
-def view_versions(settings: Settings, name: str) -> Any:
-    """Return where the versions of a pipeline stand; nothing for a version, or if there is only one. Reads what proves them."""
-    return _try(lambda: _versions(settings, name)) if settings.pipeline(name).is_first_version else []
-
-
-def _versions(settings: Settings, name: str) -> list[dict[str, Any]]:
+def _versions(settings: Settings, name: str) -> tuple[VersionBrief, ...]:
     if not any(version.is_open for version in read_versions(settings.pipeline(name))):
-        return []
-    from rivertwice.versions import view as room  # reads reconciles and their proofs
+        return ()
+    from rivertwice.versions.view import view_versions  # reads reconciles and their proofs
 
-    return [
-        {
-            "name": view.name,
-            "serves": view.serves,
-            "since": view.since,
-            "proved_until": view.proved_until,
-            "comparison": None if view.comparison is None else view.comparison.run,
-            "accepted": None if view.accepted is None else view.accepted.plain(),
-            "next": {"act": view.next.act, "text": view.next.text},
-        }
-        for view in room.view_versions(settings, name)
-    ]
+    return tuple(
+        VersionBrief(
+            view.name,
+            view.serves,
+            view.since,
+            view.proved_until,
+            None if view.comparison is None else view.comparison.run,
+            view.accepted,
+            view.next,
+        )
+        for view in view_versions(settings, name)
+    )
 
 
 def _view_recovery(settings: Settings, name: str) -> RecoveryView:
@@ -225,57 +384,53 @@ def _view_recovery(settings: Settings, name: str) -> RecoveryView:
     return view_recovery(settings, name)
 
 
-def _savepoint(view: RecoveryView) -> dict[str, Any] | None:
+def _savepoint(view: RecoveryView) -> SavepointPlace | None:
     from rivertwice.savepoint.catalogue import select_newest
 
     newest = select_newest(view.savepoints, proved=True)
-    if newest is None:
-        return None
-    return {"id": newest.id, "timeline": newest.manifest.timeline, "batch": newest.manifest.batch}
+    return None if newest is None else SavepointPlace(newest.id, newest.manifest.timeline, newest.manifest.batch)
 
 
-def _recovery(view: RecoveryView) -> dict[str, Any] | None:
+def _recovery(view: RecoveryView) -> FallBackView | None:
     """Return how long a fall-back would take now, and what waits for its proof; None before the first batch."""
     if view.estimate is None:
         return None
-    return {
-        "seconds": view.estimate.seconds,
-        "batches": view.estimate.batches,
-        "batch_s": view.estimate.batch_s,
-        "measured": view.estimate.measured,
-        "objective_s": None if view.objective is None else view.objective.total_seconds(),
-        "over": view.is_over,
-        "awaiting": [{"savepoint": each.savepoint, "origin": each.origin} for each in view.awaiting],
-    }
+    return FallBackView(
+        view.estimate.seconds,
+        view.estimate.batches,
+        view.estimate.batch_s,
+        view.estimate.measured,
+        None if view.objective is None else view.objective.total_seconds(),
+        view.is_over,
+        tuple(AwaitedProof(each.savepoint, each.origin) for each in view.awaiting),
+    )
 
 
-def view_first_load(home: PipelineHome) -> dict[str, Any] | None:
+def view_first_load(home: PipelineHome) -> LoadProgress | Unreadable | None:
     """Return a first load by batch that is not done; None if there is none. Never guessed."""
-    from rivertwice.backfill.load_state import describe_unfinished, find_unfinished_load
+    from rivertwice.backfill.load_state import find_unfinished_load
 
-    def view() -> dict[str, Any] | None:
+    def view() -> LoadProgress | None:
         unfinished = find_unfinished_load(home)
-        return None if unfinished is None else describe_unfinished(unfinished)
+        return None if unfinished is None else unfinished.progress
 
-    viewed: dict[str, Any] | None = _try(view)
-    return viewed
+    return readable(view)
 
 
-def view_stream_load(home: PipelineHome) -> dict[str, Any] | None:
+def view_stream_load(home: PipelineHome) -> StreamLoadProgress | Unreadable | None:
     """Return how far a load by the stream in large batches is; None if there is none, or all is read. Never guessed."""
-    from rivertwice.backfill.stream_unread import describe_unread, find_unread
+    from rivertwice.backfill.stream_unread import StreamLoadProgress, find_unread
 
-    def view() -> dict[str, Any] | None:
+    def view() -> StreamLoadProgress | None:
         unread = find_unread(home)
-        return None if unread is None else describe_unread(*unread)
+        return None if unread is None else StreamLoadProgress.of(*unread)
 
-    viewed: dict[str, Any] | None = _try(view)
-    return viewed
+    return readable(view)
 
 
-def _try(ask: Callable[[], Any]) -> Any:
-    """Return the value, or the reason why it cannot be read: one damaged part must not hide the rest."""
+def readable(ask: Callable[[], T]) -> T | Unreadable:
+    """Return the value, or the reason why it cannot be read."""
     try:
         return ask()
     except RivertwiceError as error:
-        return {"error": error.reason, "message": str(error)}
+        return Unreadable(error.reason, str(error))

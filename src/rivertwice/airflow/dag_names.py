@@ -18,15 +18,6 @@ def dag_id(verb: str, pipeline: str) -> str:
     return f"{verb}__{safe_name(pipeline)}"
 
 
-def dag_of_step(pipeline: str, act: str, version: str) -> str | None:
-    """Return the DAG that does the next step about a version, with the value for its form; None: no DAG does it."""
-    if act == "reconcile":
-        return dag_id("reconcile", version)
-    if act in ("compare", "serve", "back", "accept"):
-        return f"{dag_id('switch', pipeline)}, version {version}"
-    return None
-
-
 # Names of what a DAG run stores; a later task of the same run finds it by its name. Pure.
 
 

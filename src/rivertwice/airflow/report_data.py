@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from rivertwice.backfill.plan import explain_plan
 from rivertwice.backfill.store import load_plan
 from rivertwice.core.errors import RequestError
 from rivertwice.core.homes import require_name
-from rivertwice.core.instants import to_iso
 from rivertwice.core.settings import Settings
 from rivertwice.reconcile.results import reconcile_runs
 from rivertwice.versions.comparisons import find_comparison
@@ -17,8 +18,19 @@ from rivertwice.versions.comparisons import find_comparison
 RECONCILE, COMPARISON = "rc-", "pc-"
 
 
-def find_report(settings: Settings, pipeline: str, run: str) -> dict[str, Any]:
-    """Return a run's kind, name, time, outcome and lines.
+@dataclass(frozen=True)
+class RunReport:
+    """A run: what it is, its name, when it was stored, whether it passed (None: it judges nothing), and what it found."""
+
+    kind: str
+    run: str
+    at: datetime | None
+    passed: bool | None
+    lines: tuple[str, ...]
+
+
+def find_report(settings: Settings, pipeline: str, run: str) -> RunReport:
+    """Return the report of a run.
 
     Args:
         settings: where the project lies.
@@ -34,15 +46,14 @@ def find_report(settings: Settings, pipeline: str, run: str) -> dict[str, Any]:
         stored = find_comparison(home, run)
         if stored is not None:
             lines = [stored.verdict, *stored.reasons, *(f"warning: {text}" for text in stored.warnings)]
-            return _report("comparison of versions", run, to_iso(stored.created_at), stored.passed, lines)
+            return RunReport("comparison of versions", run, stored.created_at, stored.passed, tuple(lines))
     elif run.startswith(RECONCILE):
         found = next((each for each in reconcile_runs(home) if each["run"] == run), None)
         if found is not None:
-            at = to_iso(found["created_at"])
-            return _report("reconcile", run, at, bool(found["gate"]["passed"]), reconcile_lines(found))
+            passed = bool(found["gate"]["passed"])
+            return RunReport("reconcile", run, found["created_at"], passed, tuple(reconcile_lines(found)))
     else:
-        plan = load_plan(home, run)
-        return _report("backfill", run, None, None, explain_plan(plan).splitlines())
+        return RunReport("backfill", run, None, None, tuple(explain_plan(load_plan(home, run)).splitlines()))
     message = (
         f"nothing of the run {run} of {pipeline} is stored: its job ended before it wrote its result, or the result is older than "
         "what is kept; the task's log says more"
@@ -65,7 +76,3 @@ def reconcile_lines(run: Mapping[str, Any]) -> list[str]:
         lines.append(f"reason: {run['gate']['reason']}")
     lines.append(f"as of batch {run['batch']} of {run['timeline']}, entry {run['sequence']} of the sequence")
     return lines
-
-
-def _report(kind: str, run: str, at: str | None, passed: bool | None, lines: list[str]) -> dict[str, Any]:
-    return {"kind": kind, "run": run, "at": at, "passed": passed, "lines": lines}

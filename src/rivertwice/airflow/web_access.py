@@ -5,10 +5,12 @@ A pipeline that one may not see answers like one that does not exist.
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import inspect
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -22,6 +24,7 @@ from airflow.configuration import conf
 from airflow.models.dag import DagModel
 from fastapi import Depends, HTTPException, Request
 from fastapi.responses import Response
+from fastapi.routing import APIRoute
 from itsdangerous import BadSignature, SignatureExpired, URLSafeTimedSerializer
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -29,8 +32,9 @@ from sqlalchemy.orm import Session
 from rivertwice.airflow.dag_names import dag_id
 from rivertwice.airflow.definitions import FoundDefinitions, find_definitions
 from rivertwice.airflow.form_check import ROOT_APP
-from rivertwice.core.errors import RequestError
+from rivertwice.core.errors import ConfigError, LedgerError, RequestError, ServiceError
 from rivertwice.core.installed import base_of
+from rivertwice.core.plain import to_plain
 from rivertwice.core.settings import Settings
 from rivertwice.definition.definition import Definition
 
@@ -161,14 +165,42 @@ def answer(request: Request, content: Any) -> Response:
 
     Args:
         request: its header `If-None-Match` says what is already there.
-        content: plain values; instants as text.
+        content: a view, or plain values.
     """
-    body = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+    body = json.dumps(to_plain(content), ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
     tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
     headers = _HEADERS | {"ETag": tag}
     if tag in _tags(request.headers.get("If-None-Match", "")):
         return Response(status_code=304, headers=headers)
     return Response(body, media_type="application/json", headers=headers)
+
+
+class ViewRoute(APIRoute):
+    """A route whose function returns a view, which is answered as JSON: what it has is nothing that a route must know.
+
+    What was asked is answered 400 with the reason if it is refused, 503 if something that is needed does not answer.
+    """
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        """Take a function that need not know of the request; or that of another route, which is one more time included."""
+        super().__init__(path, endpoint if hasattr(endpoint, "__wrapped__") else _answering(endpoint), **options)
+
+
+def _answering(endpoint: Callable[..., Any]) -> Callable[..., Response]:
+    @functools.wraps(endpoint)
+    def respond(http_request: Request, **given: Any) -> Response:
+        try:
+            return answer(http_request, endpoint(**given))
+        except (RequestError, ConfigError, LedgerError) as error:
+            raise HTTPException(400, str(error)) from None
+        except ServiceError as error:
+            raise HTTPException(503, str(error)) from None
+
+    asked = inspect.signature(endpoint)
+    own = inspect.Parameter("http_request", inspect.Parameter.KEYWORD_ONLY, annotation=Request)
+    parameters = [*asked.parameters.values(), own]
+    respond.__signature__ = asked.replace(parameters=parameters, return_annotation=Response)  # type: ignore[attr-defined]
+    return respond
 
 
 def _tags(header: str) -> set[str]:

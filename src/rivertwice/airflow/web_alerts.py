@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -9,15 +11,14 @@ from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.common.db.common import SessionDep
 from airflow.api_fastapi.core_api.security import GetUserDep
 from airflow.models.dag import DagModel
-from fastapi import APIRouter, Request
-from fastapi.responses import Response
+from fastapi import APIRouter
 from sqlalchemy import select
 
 from rivertwice import acts
 from rivertwice.agent.alert_routes import Routes, load_routes
 from rivertwice.agent.alert_store import alerts_of
 from rivertwice.airflow.dag_names import dag_id
-from rivertwice.airflow.web_access import VERBS, PipelineDep, SettingsDep, answer
+from rivertwice.airflow.web_access import VERBS, PipelineDep, SettingsDep, ViewRoute
 from rivertwice.airflow.web_acts import read_audit
 from rivertwice.airflow.web_registry import (
     RUN,
@@ -35,11 +36,18 @@ from rivertwice.core.settings import Settings
 from rivertwice.read.alerts import describe_alerts, read_past
 from rivertwice.upkeep.window_repairs import keep_answer, read_repairs
 
-router = APIRouter(prefix="/api/p/{name}")
+router = APIRouter(prefix="/api/p/{name}", route_class=ViewRoute)
+
+
+@dataclass(frozen=True)
+class AuditPage:
+    """Who did what to a pipeline, newest first."""
+
+    acts: Sequence[Any]
 
 
 @router.get("/alerts")
-def alerts(request: Request, one: PipelineDep, settings: SettingsDep) -> Response:
+def alerts(one: PipelineDep, settings: SettingsDep) -> object:
     """Return the alerts of a pipeline by cause, the routes, and the repairs."""
     routes, problem = _routes(settings)
     shown = describe_alerts(
@@ -50,11 +58,11 @@ def alerts(request: Request, one: PipelineDep, settings: SettingsDep) -> Respons
         read_past(settings.home / "alerts.jsonl"),
         read_repairs(settings.pipeline(one.name)),
     )
-    return answer(request, {**shown, "routes_problem": problem})
+    return replace(shown, routes_problem=problem)
 
 
 @router.get("/audit")
-def audit(request: Request, one: PipelineDep, user: GetUserDep, session: SessionDep, settings: SettingsDep) -> Response:
+def audit(one: PipelineDep, user: GetUserDep, session: SessionDep, settings: SettingsDep) -> object:
     """Return who did what to a pipeline, newest first; of DAGs that the one who asks may read."""
     verbs = {*VERBS, *(act.verb for act in registered().values())}
     named = {dag_id(verb, one.name) for verb in verbs}
@@ -64,8 +72,7 @@ def audit(request: Request, one: PipelineDep, user: GetUserDep, session: Session
     for team in {teams.get(each) for each in stored}:
         own = {each for each in stored if teams.get(each) == team}
         readable |= get_auth_manager().filter_authorized_dag_ids(dag_ids=own, user=user, method="GET", team_name=team)
-    state = alerts_of(settings).state()
-    return answer(request, {"acts": read_audit(session, readable, registered(), state, one.name)})
+    return AuditPage(read_audit(session, readable, registered(), alerts_of(settings).state(), one.name))
 
 
 def _routes(settings: Settings) -> tuple[Routes, str | None]:

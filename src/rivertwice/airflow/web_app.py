@@ -4,26 +4,25 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fastapi import APIRouter, FastAPI, HTTPException, Request
-from fastapi.responses import FileResponse, Response
+from fastapi import APIRouter, FastAPI, HTTPException
+from fastapi.responses import FileResponse
 from fastapi.staticfiles import StaticFiles
 
 from rivertwice.airflow import web_acts, web_alerts, web_correctness, web_health, web_overview, web_timelines
-from rivertwice.airflow.web_access import PipelineDep, SecureHeaders, SettingsDep, answer
+from rivertwice.airflow.report_data import find_report
+from rivertwice.airflow.web_access import PipelineDep, SecureHeaders, SettingsDep, ViewRoute
 from rivertwice.core.errors import ConfigError, RequestError
 
 # The report of one run, which links of Airflow's tasks lead to.
 
-router = APIRouter(prefix="/api/p/{name}")
+router = APIRouter(prefix="/api/p/{name}", route_class=ViewRoute)
 
 
 @router.get("/report")
-def report(request: Request, one: PipelineDep, settings: SettingsDep, run: str) -> Response:
+def report(one: PipelineDep, settings: SettingsDep, run: str) -> object:
     """Return the report of one run; the answer is 404 with the reason if there is none."""
-    from rivertwice.airflow.report_data import find_report
-
     try:
-        return answer(request, find_report(settings, one.name, run))
+        return find_report(settings, one.name, run)
     except (RequestError, ConfigError) as error:
         raise HTTPException(404, str(error)) from None
 

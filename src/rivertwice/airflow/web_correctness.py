@@ -6,24 +6,29 @@ the plan of sessions) is named as such, with the act or the command that compute
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Annotated, Any
 
 from airflow.api_fastapi.common.db.common import SessionDep
 from airflow.models.dagrun import DagRun
 from airflow.models.xcom import XComModel
-from fastapi import APIRouter, HTTPException, Query, Request
-from fastapi.responses import Response
+from fastapi import APIRouter, Query
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from rivertwice import acts
 from rivertwice.airflow.dag_names import dag_id
-from rivertwice.airflow.web_access import PipelineDep, SettingsDep, answer
+from rivertwice.airflow.web_access import PipelineDep, SettingsDep, ViewRoute
 from rivertwice.airflow.web_registry import page_act, register
-from rivertwice.core.errors import ConfigError, LedgerError, RequestError, ServiceError
-from rivertwice.core.instants import parse_instant, to_iso, utc_now
+from rivertwice.core.instants import parse_instant, utc_now
+from rivertwice.read.backfills import BackfillList, list_of_backfills
+from rivertwice.read.cell_rows import explain_for_page, parse_cell_key, read_cell
+from rivertwice.read.heatmap import HeatmapQuery, read_heatmap
+from rivertwice.read.lateness import read_lateness
+from rivertwice.read.selection import describe_backfill, preview_backfill
+from rivertwice.read.trouble import describe_correctness
 
 # Which DAG run made a backfill, who started it, and in what state it is: from Airflow's database and what its task `plan` returned.
 
@@ -34,7 +39,20 @@ _NEWEST = 60
 _ACTIVE = ("queued", "running", "restarting", "deferred", "up_for_retry")
 
 
-def add_runs(name: str, listed: dict[str, Any], session: Session) -> dict[str, Any]:
+@dataclass(frozen=True)
+class BackfillRun:
+    """A DAG run: which, in what state, who started it, and with which request."""
+
+    dag: str
+    run: str
+    state: str
+    by: str | None
+    started_at: datetime | None
+    ended_at: datetime | None
+    asked: Mapping[str, Any]
+
+
+def add_runs(name: str, listed: BackfillList, session: Session) -> BackfillList:
     """Return the list of backfills with the DAG run of each, and the runs that are active and have planned nothing yet.
 
     Args:
@@ -44,7 +62,7 @@ def add_runs(name: str, listed: dict[str, Any], session: Session) -> dict[str, A
     """
     runs = newest_runs(session, name)
     planned = planned_by(session, runs)
-    by_backfill: dict[str, list[dict[str, Any]]] = {}
+    by_backfill: dict[str, list[BackfillRun]] = {}
     waiting = []
     for run in runs:
         place = (run.dag_id, run.run_id)
@@ -52,8 +70,8 @@ def add_runs(name: str, listed: dict[str, Any], session: Session) -> dict[str, A
             by_backfill.setdefault(planned[place], []).append(describe_run(run))
         elif place not in planned and str(run.state) in _ACTIVE and run.dag_id != dag_id("repair", name):
             waiting.append(describe_run(run))
-    rows = [{**row, "runs": by_backfill.get(row["id"], [])} for row in listed["backfills"]]
-    return {**listed, "backfills": rows, "waiting": waiting}
+    rows = tuple(replace(row, runs=tuple(by_backfill.get(row.id, ()))) for row in listed.backfills)
+    return replace(listed, backfills=rows, waiting=tuple(waiting))
 
 
 def planned_by(session: Session, runs: Sequence[DagRun]) -> dict[tuple[str, str], str]:
@@ -75,22 +93,22 @@ def newest_runs(session: Session, name: str) -> list[DagRun]:
     return list(session.scalars(query))
 
 
-def describe_run(run: DagRun) -> dict[str, Any]:
-    """Return a DAG run as plain values: which, in what state, who started it, and with which request."""
+def describe_run(run: DagRun) -> BackfillRun:
+    """Return a DAG run as it is shown."""
     conf = run.conf if isinstance(run.conf, dict) else {}
     kept = ("scope", "start", "end", "reason", "dry_run")
-    return {
-        "dag": run.dag_id,
-        "run": run.run_id,
-        "state": str(run.state),
-        "by": run.triggering_user_name,
-        "started_at": None if run.start_date is None else to_iso(run.start_date),
-        "ended_at": None if run.end_date is None else to_iso(run.end_date),
-        "asked": {field: conf[field] for field in kept if field in conf},
-    }
+    return BackfillRun(
+        run.dag_id,
+        run.run_id,
+        str(run.state),
+        run.triggering_user_name,
+        run.start_date,
+        run.end_date,
+        {field: conf[field] for field in kept if field in conf},
+    )
 
 
-router = APIRouter(prefix="/api/p/{name}")
+router = APIRouter(prefix="/api/p/{name}", route_class=ViewRoute)
 
 Text = Annotated[str | None, Query(max_length=200)]
 From = Annotated[str | None, Query(alias="from", max_length=40)]
@@ -99,35 +117,18 @@ Key = Annotated[str | None, Query(max_length=2000)]
 Skip = Annotated[int, Query(ge=0, le=1_000_000)]
 
 
-def _answered(request: Request, read: Callable[[], Any]) -> Response:
-    """Return what a function reads; 400 with the reason if what was asked is refused, 503 if something does not answer.
-
-    Raises:
-        HTTPException: see above.
-    """
-    try:
-        return answer(request, read())
-    except (RequestError, ConfigError, LedgerError) as error:
-        raise HTTPException(400, str(error)) from None
-    except ServiceError as error:
-        raise HTTPException(503, str(error)) from None
-
-
 def _instant(text: str | None) -> datetime | None:
     return None if text is None else parse_instant(text)
 
 
 @router.get("/correctness")
-def correctness(request: Request, one: PipelineDep, settings: SettingsDep) -> Response:
+def correctness(one: PipelineDep, settings: SettingsDep) -> object:
     """Return the newest reconcile with its balance, the trend, and what does not agree: open trouble first."""
-    from rivertwice.read.trouble import describe_correctness
-
-    return _answered(request, lambda: describe_correctness(settings, one.name))
+    return describe_correctness(settings, one.name)
 
 
 @router.get("/heatmap")
 def heatmap(
-    request: Request,
     one: PipelineDep,
     settings: SettingsDep,
     pair: Text = None,
@@ -137,102 +138,60 @@ def heatmap(
     text: Text = None,
     skip: Skip = 0,
     limit: Annotated[int, Query(ge=1, le=50)] = 25,
-) -> Response:
+) -> object:
     """Return windows and keys with the verdict of the newest reconcile on each cell."""
-    from rivertwice.read.heatmap import parse_asked, read_heatmap
-
-    def read() -> dict[str, Any]:
-        given = {"pair": pair, "start": _instant(start), "end": _instant(end), "level": level, "text": text}
-        return read_heatmap(settings, one.name, parse_asked({**given, "skip": skip, "limit": limit}))
-
-    return _answered(request, read)
+    asked = HeatmapQuery(pair or "served", _instant(start), _instant(end), level, text or "", skip, limit)
+    return read_heatmap(settings, one.name, asked)
 
 
 @router.get("/cell")
 def cell(
-    request: Request,
     one: PipelineDep,
     settings: SettingsDep,
     start: Annotated[str, Query(alias="from", max_length=40)],
     end: Annotated[str, Query(alias="to", max_length=40)],
     key: Key = None,
     pair: Text = None,
-) -> Response:
+) -> object:
     """Return the rows of one cell of the heatmap, the worst first."""
-    from rivertwice.read.cell_rows import parse_cell_key, read_cell
-
-    def read() -> dict[str, Any]:
-        low, high = parse_instant(start), parse_instant(end)
-        return read_cell(settings, one.name, pair or "served", low, high, parse_cell_key(key))
-
-    return _answered(request, read)
+    low, high = parse_instant(start), parse_instant(end)
+    return read_cell(settings, one.name, pair or "served", low, high, parse_cell_key(key))
 
 
 @router.get("/lateness")
-def lateness(
-    request: Request,
-    one: PipelineDep,
-    settings: SettingsDep,
-    start: From = None,
-    end: Until = None,
-) -> Response:
+def lateness(one: PipelineDep, settings: SettingsDep, start: From = None, end: Until = None) -> object:
     """Return how late the late records were, and how many a larger watermark would have let in."""
-    from rivertwice.read.lateness import read_lateness
-
-    return _answered(request, lambda: read_lateness(settings, one.name, _instant(start), _instant(end)))
+    return read_lateness(settings, one.name, _instant(start), _instant(end))
 
 
 @router.get("/explain")
 def explain(
-    request: Request,
-    one: PipelineDep,
-    settings: SettingsDep,
-    window: Annotated[str, Query(max_length=40)],
-    key: Key = None,
-) -> Response:
+    one: PipelineDep, settings: SettingsDep, window: Annotated[str, Query(max_length=40)], key: Key = None
+) -> object:
     """Return one number explained, as `rivertwice explain` does, with the truth as far as a verdict gives it."""
-    from rivertwice.read.cell_rows import explain_for_page
-
-    return _answered(
-        request, lambda: explain_for_page(settings, one.name, parse_instant(window), key or None, utc_now())
-    )
+    return explain_for_page(settings, one.name, parse_instant(window), key or None, utc_now())
 
 
 @router.get("/plan")
-def plan(
-    request: Request,
-    one: PipelineDep,
-    settings: SettingsDep,
-    start: From = None,
-    end: Until = None,
-) -> Response:
+def plan(one: PipelineDep, settings: SettingsDep, start: From = None, end: Until = None) -> object:
     """Return the plan of a backfill of some windows, without a range of those that are stale; or why there is none."""
-    from rivertwice.read.selection import preview_backfill
-
-    return _answered(request, lambda: preview_backfill(settings, one.name, _instant(start), _instant(end)))
+    return preview_backfill(settings, one.name, _instant(start), _instant(end))
 
 
 @router.get("/backfills")
-def backfills(
-    request: Request, one: PipelineDep, settings: SettingsDep, session: SessionDep, skip: Skip = 0
-) -> Response:
+def backfills(one: PipelineDep, settings: SettingsDep, session: SessionDep, skip: Skip = 0) -> object:
     """Return the stored backfills, newest first, each with the DAG run that made it, and the runs that have no plan yet."""
-    from rivertwice.read.backfills import list_of_backfills
-
-    return _answered(request, lambda: add_runs(one.name, list_of_backfills(settings, one.name, skip), session))
+    return add_runs(one.name, list_of_backfills(settings, one.name, skip), session)
 
 
 @router.get("/backfill")
 def backfill(
-    request: Request,
     one: PipelineDep,
     settings: SettingsDep,
     id: Annotated[str, Query(max_length=80)],  # noqa: A002 (as the command line calls it)
-) -> Response:
+) -> object:
     """Return one backfill: plan, audit, verdicts before and after it, and how many rows it changed."""
-    from rivertwice.read.selection import describe_backfill
-
-    return _answered(request, lambda: describe_backfill(settings, one.name, id))
+    return describe_backfill(settings, one.name, id)
 
 
 register(page_act(acts.find_act("backfill"), preview="plan"))

@@ -4,33 +4,33 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
 
 from airflow.api_fastapi.common.db.common import SessionDep
 from airflow.api_fastapi.core_api.security import GetUserDep
 from airflow.models.dagrun import DagRun
 from airflow.models.taskinstance import TaskInstance
-from fastapi import APIRouter, Request
-from fastapi.responses import Response
+from fastapi import APIRouter
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from rivertwice.airflow.dag_names import dag_id
+from rivertwice.airflow.definitions import FoundDefinitions
 from rivertwice.airflow.web_access import (
     VERBS,
     PipelineDep,
     SettingsDep,
-    answer,
+    ViewRoute,
     known_pipelines,
     pipelines_without_versions,
     readable_pipelines,
 )
 from rivertwice.core.errors import RivertwiceError
-from rivertwice.core.instants import to_iso, utc_now
+from rivertwice.core.instants import utc_now
 from rivertwice.core.settings import Settings
-from rivertwice.definition.definition import Definition
+from rivertwice.read.jobs import Job
 from rivertwice.read.overview import describe_row, describe_summary
 
 # Runs of a pipeline's DAGs that are at work or wait, from Airflow's database: one query for all pipelines of a page.
@@ -46,8 +46,33 @@ MOST = 40
 """Runs that are shown of all pipelines together."""
 
 
-def runs_at_work(names: Iterable[str], session: Session) -> dict[str, list[dict[str, Any]]]:
-    """Return name of a pipeline to its runs at work: title, dag, run, state, since, done and total (tasks).
+@dataclass(frozen=True)
+class RunAtWork(Job):
+    """A run of a DAG; its tasks are counted."""
+
+    dag: str = ""
+    run: str = ""
+
+
+@dataclass(frozen=True)
+class BrokenRow:
+    """The row of a pipeline that cannot be shown, with the reason."""
+
+    name: str
+    error: str | None
+    running: tuple[Job, ...]
+    description: str = ""
+
+
+@dataclass(frozen=True)
+class Overview:
+    """A row for each pipeline."""
+
+    pipelines: tuple[object, ...]
+
+
+def runs_at_work(names: Iterable[str], session: Session) -> Mapping[str, Sequence[RunAtWork]]:
+    """Return name of a pipeline to its runs at work.
 
     The run of supervise is left out: there is one at any time, and the light of the stream says what it finds.
     """
@@ -56,24 +81,14 @@ def runs_at_work(names: Iterable[str], session: Session) -> dict[str, list[dict[
     wanted = select(*columns).where(DagRun.dag_id.in_(owners), DagRun.state.in_(AT_WORK)).order_by(DagRun.queued_at)
     rows = session.execute(wanted.limit(MOST)).all()
     tasks = _tasks([row.run_id for row in rows], [row.dag_id for row in rows], session) if rows else {}
-    found: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    found: dict[str, list[RunAtWork]] = defaultdict(list)
     for row in rows:
         name, verb = owners[row.dag_id]
         states = tasks.get((row.dag_id, row.run_id), [])
+        done, words = sum(state in OVER for _, state in states), _words(str(row.state), states)
         since = row.start_date or row.queued_at
-        found[name].append(
-            {
-                "title": verb,
-                "dag": row.dag_id,
-                "run": row.run_id,
-                "state": _words(str(row.state), states),
-                "since": None if since is None else to_iso(since),
-                "done": sum(state in OVER for _, state in states),
-                "total": len(states),
-                "of": "tasks",
-            }
-        )
-    return dict(found)
+        found[name].append(RunAtWork(verb, words, since, done, len(states), "tasks", row.dag_id, row.run_id))
+    return found
 
 
 def _tasks(
@@ -98,46 +113,40 @@ def _words(state: str, tasks: list[tuple[str, str | None]]) -> str:
 
 log = logging.getLogger(__name__)
 
-router = APIRouter(prefix="/api")
+router = APIRouter(prefix="/api", route_class=ViewRoute)
 
 
 @router.get("/overview")
-def overview(request: Request, user: GetUserDep, session: SessionDep, settings: SettingsDep) -> Response:
+def overview(user: GetUserDep, session: SessionDep, settings: SettingsDep) -> object:
     """Return a row for each pipeline that the user may read. One that cannot be read shows why, and hides no other."""
     names = pipelines_without_versions(settings)
     readable = readable_pipelines(names, user, session)
     known = known_pipelines(settings)
     runs = runs_at_work(readable, session)
     now = utc_now()
-    rows: list[dict[str, Any]] = []
-    for name in names:
-        found = known.get(name)
-        if found is None or name not in readable:
-            continue
-        rows.append(
-            {"name": name, "error": found.refusal}
-            if found.definition is None
-            else _row(settings, found.definition, now)
+    return Overview(
+        tuple(
+            _row(settings, known[name], tuple(runs.get(name, ())), now)
+            for name in names
+            if name in known and name in readable
         )
-        rows[-1]["running"] = [*runs.get(name, []), *rows[-1].get("running", [])]
-    return answer(request, {"pipelines": rows})
+    )
 
 
-def _row(settings: Settings, definition: Definition, now: datetime) -> dict[str, Any]:
+def _row(settings: Settings, found: FoundDefinitions, runs: tuple[Job, ...], now: datetime) -> object:
+    definition = found.definition
+    if definition is None:
+        return BrokenRow(found.name, found.refusal, runs)
     try:
-        return describe_row(settings, definition, now)
+        row = describe_row(settings, definition, now)
     except (RivertwiceError, OSError, ValueError, KeyError) as error:
         log.warning("the overview cannot show %s: %s", definition.name, error)
-        return {
-            "name": definition.name,
-            "description": definition.description,
-            "error": f"{type(error).__name__}: {error}",
-        }
+        return BrokenRow(definition.name, f"{type(error).__name__}: {error}", runs, definition.description)
+    return replace(row, running=(*runs, *row.running))
 
 
 @router.get("/p/{name}/summary")
-def summary(request: Request, one: PipelineDep, session: SessionDep, settings: SettingsDep) -> Response:
+def summary(one: PipelineDep, session: SessionDep, settings: SettingsDep) -> object:
     """Return what is true of a pipeline now: the sentence, the lights, what runs, and a stamp for each tab."""
-    content = describe_summary(settings, one, utc_now())
-    content["running"] = [*runs_at_work([one.name], session).get(one.name, []), *content["running"]]
-    return answer(request, content)
+    seen = describe_summary(settings, one, utc_now())
+    return replace(seen, running=(*runs_at_work([one.name], session).get(one.name, ()), *seen.running))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 from airflow.api_fastapi.app import get_auth_manager
@@ -13,18 +16,18 @@ from airflow.models.hitl import HITLDetail
 from airflow.models.taskinstance import TaskInstance
 from airflow.utils.state import TaskInstanceState
 from fastapi import APIRouter, HTTPException, Request
-from fastapi.responses import Response
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from rivertwice import acts
-from rivertwice.airflow.dag_names import dag_id, dag_of_step
+from rivertwice.airflow.dag_names import dag_id
 from rivertwice.airflow.switch_steps import APPROVE
-from rivertwice.airflow.web_access import PipelineDep, SettingsDep, answer
+from rivertwice.airflow.web_access import PipelineDep, SettingsDep, ViewRoute
 from rivertwice.airflow.web_registry import RUN, Act, Answer, Field, page_act, register
 from rivertwice.core.errors import RivertwiceError
-from rivertwice.core.instants import to_iso, utc_now
-from rivertwice.read.side_rows import describe_late, describe_letters, describe_one
+from rivertwice.core.instants import utc_now
+from rivertwice.read.savepoints import describe_savepoints
+from rivertwice.read.side_rows import describe_late, describe_letters, describe_one, sample_to_discard
 from rivertwice.read.timelines import describe_versions, view_timelines
 
 # What a person may do to savepoints, timelines, versions and dead letters.
@@ -79,52 +82,60 @@ TIMELINE_ACTS = (
 
 register(*TIMELINE_ACTS)
 
-router = APIRouter(prefix="/api/p/{name}")
+router = APIRouter(prefix="/api/p/{name}", route_class=ViewRoute)
 _STATES = ("open", "amended", "discarded")
 
 
+@dataclass(frozen=True)
+class AskedQuestion:
+    """What a run of a DAG asks a person."""
+
+    dag: str
+    run: str
+    subject: str
+    body: str
+    at: datetime
+
+
+@dataclass(frozen=True)
+class VersionsPage:
+    """The open versions side by side, and what a run of `switch__P` asks a person, if one waits."""
+
+    versions: Sequence[object]
+    question: AskedQuestion | None
+
+
 @router.get("/timelines")
-def timelines(request: Request, one: PipelineDep, settings: SettingsDep) -> Response:
+def timelines(one: PipelineDep, settings: SettingsDep) -> object:
     """Return the drawing of the timelines."""
-    return answer(request, view_timelines(settings.pipeline(one.name)).plain())
+    return view_timelines(settings.pipeline(one.name))
 
 
 @router.get("/savepoints")
-def savepoints(request: Request, one: PipelineDep, settings: SettingsDep) -> Response:
+def savepoints(one: PipelineDep, settings: SettingsDep) -> object:
     """Return the savepoints, newest first, each with its proof and its race clock."""
-    from rivertwice.read.savepoints import describe_savepoints
-
-    return answer(request, describe_savepoints(settings, one.name, utc_now()))
+    return describe_savepoints(settings, one.name, utc_now())
 
 
 @router.get("/versions")
-def versions(
-    request: Request, one: PipelineDep, settings: SettingsDep, user: GetUserDep, session: SessionDep
-) -> Response:
+def versions(one: PipelineDep, settings: SettingsDep, user: GetUserDep, session: SessionDep) -> object:
     """Return the open versions side by side, and what a run of `switch__P` asks a person, if one waits."""
-    rows = describe_versions(settings, one.name, utc_now())
-    for row in rows:
-        step = row["next"]
-        step["dag"] = dag_of_step(one.name, step["act"], step["version"])
     dag = dag_id("switch", one.name)
     asks = _question(session, dag) if _may(user, dag, "GET", DagAccessEntity.HITL_DETAIL) else None
-    return answer(request, {"versions": rows, "question": asks})
+    return VersionsPage(describe_versions(settings, one.name, utc_now()), asks)
 
 
 @router.get("/dead-letters")
-def dead_letters(
-    request: Request, one: PipelineDep, settings: SettingsDep, user: GetUserDep, state: str = "", kind: str = ""
-) -> Response:
+def dead_letters(one: PipelineDep, settings: SettingsDep, user: GetUserDep, state: str = "", kind: str = "") -> object:
     """Return counts of all dead letters, and a sample of those in a state, of a kind; values only for users who may decide about them."""
     if state not in ("", *_STATES):
         raise HTTPException(400, f"state {state[:40]!r} is not one of {', '.join(_STATES)}")
     values = _may_start(user, "operate", one.name)
-    home = settings.pipeline(one.name)
-    return answer(request, describe_letters(home, state=state or None, reason=kind or None, values=values))
+    return describe_letters(settings.pipeline(one.name), state=state or None, reason=kind or None, values=values)
 
 
 @router.get("/letter")
-def letter(request: Request, one: PipelineDep, settings: SettingsDep, user: GetUserDep, place: str) -> Response:
+def letter(one: PipelineDep, settings: SettingsDep, user: GetUserDep, place: str) -> object:
     """Return one dead letter whole, and what an amendment of it would do.
 
     Raises:
@@ -132,33 +143,29 @@ def letter(request: Request, one: PipelineDep, settings: SettingsDep, user: GetU
     """
     values = _may_start(user, "operate", one.name)
     try:
-        return answer(request, describe_one(settings.pipeline(one.name), place, one, values=values))
+        return describe_one(settings.pipeline(one.name), place, one, values=values)
     except RivertwiceError as error:
         raise HTTPException(404, str(error)) from None
 
 
 @router.get("/preview/discard")
 def preview_discard(
-    request: Request, one: PipelineDep, settings: SettingsDep, user: GetUserDep, place: str = "", kind: str = ""
-) -> Response:
+    one: PipelineDep, settings: SettingsDep, user: GetUserDep, place: str = "", kind: str = ""
+) -> object:
     """Return which dead letters a discard would be about: all open ones of a kind, or the one at a place.
 
     Raises:
         HTTPException: 403, the person may not decide about them; 404, no dead letter is at the place.
     """
     _require_start(user, "operate", one.name)
-    home = settings.pipeline(one.name)
     try:
-        if place:
-            return answer(request, {"chosen": 1, "sample": [describe_one(home, place, one, values=True)]})
-        found = describe_letters(home, state="open", reason=kind, values=True)
+        return sample_to_discard(settings.pipeline(one.name), one, place, kind)
     except RivertwiceError as error:
         raise HTTPException(404, str(error)) from None
-    return answer(request, {"chosen": found["chosen"], "sample": found["sample"]})
 
 
 @router.get("/preview/{act}")
-def preview(request: Request, act: str, one: PipelineDep, settings: SettingsDep, user: GetUserDep) -> dict[str, Any]:
+def preview(request: Request, act: str, one: PipelineDep, settings: SettingsDep, user: GetUserDep) -> object:
     """Return what an act would do, asked for by its fields in the query; nothing is done.
 
     Raises:
@@ -178,23 +185,16 @@ def preview(request: Request, act: str, one: PipelineDep, settings: SettingsDep,
         plan = chosen.plan(world, acts.parse_request(chosen, values, one.name))
     except (RivertwiceError, OSError) as error:
         raise HTTPException(409, str(error)) from None
-    return {
-        "rows": plan.rows,
-        "steps": [{"number": step.number, "does": step.does, "state": step.state} for step in plan.steps],
-        "resumes": plan.resumes,
-        "warning": plan.warning,
-        "refusals": list(plan.refusals),
-        "reread": plan.reread,
-    }
+    return replace(plan, value=None)
 
 
 @router.get("/late")
-def late(request: Request, one: PipelineDep, settings: SettingsDep) -> Response:
+def late(one: PipelineDep, settings: SettingsDep) -> object:
     """Return the late policy, and the windows that wait for their correction."""
-    return answer(request, describe_late(settings.pipeline(one.name), utc_now()))
+    return describe_late(settings.pipeline(one.name), utc_now())
 
 
-def _question(session: Session, dag: str) -> dict[str, Any] | None:
+def _question(session: Session, dag: str) -> AskedQuestion | None:
     """Return what the newest run of a DAG that waits for a person asks; None if none waits."""
     asked = (
         select(HITLDetail, TaskInstance.run_id)
@@ -211,13 +211,7 @@ def _question(session: Session, dag: str) -> dict[str, Any] | None:
     if found is None:
         return None
     question, run = found
-    return {
-        "dag": dag,
-        "run": run,
-        "subject": question.subject,
-        "body": question.body or "",
-        "at": to_iso(question.created_at),
-    }
+    return AskedQuestion(dag, run, question.subject, question.body or "", question.created_at)
 
 
 def _require_start(user: Any, verb: str, name: str) -> None:

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 from rivertwice.backfill.ranges import HalfOpenRange, length
 from rivertwice.core.errors import LostRaceError
@@ -36,6 +35,20 @@ STEPS = {
     PUBLISH: "backfills publish the windows",
 }
 _MS = timedelta(milliseconds=1)
+
+
+@dataclass(frozen=True)
+class LoadProgress:
+    """How far a first load is, for programs: see `UnfinishedLoad`."""
+
+    load: str | None
+    process: str | None
+    step: int
+    steps: int
+    windows: int | None
+    windows_left: int | None
+    command: str
+    message: str
 
 
 @dataclass(frozen=True)
@@ -72,6 +85,12 @@ class UnfinishedLoad:
         if self.process is not None:
             return f"{name} is under way ({self.process}), {where}; if it is interrupted, `{self.command}` continues it"
         return f"{name} is not finished and no process of this host works on it, {where}; `{self.command}` continues it"
+
+    @property
+    def progress(self) -> LoadProgress:
+        """How far it is, for programs."""
+        done = (self.load, self.process, self.step, len(STEPS), self.windows, self.left)
+        return LoadProgress(*done, self.command, self.text)
 
 
 def has_closed(home: PipelineHome, load: FirstLoad) -> bool:
@@ -110,20 +129,6 @@ def find_unfinished_load(home: PipelineHome) -> UnfinishedLoad | None:
     step, detail = _step_of(home, load)
     published = f"{windows - left} of {windows} are published" if step == PUBLISH else ""
     return UnfinishedLoad(pipeline, step, _process(home), load.id, windows, left, detail or published)
-
-
-def describe_unfinished(load: UnfinishedLoad) -> dict[str, Any]:
-    """Return an unfinished load as plain data, for programs."""
-    return {
-        "load": load.load,
-        "process": load.process,
-        "step": load.step,
-        "steps": len(STEPS),
-        "windows": load.windows,
-        "windows_left": load.left,
-        "command": load.command,
-        "message": load.text,
-    }
 
 
 @contextmanager

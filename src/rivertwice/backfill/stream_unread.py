@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from rivertwice.core.homes import PipelineHome
 from rivertwice.log.addresses import StoredOffsets
 from rivertwice.timeline.lineage import Timeline
@@ -29,10 +31,20 @@ def find_unread(home: PipelineHome) -> tuple[StreamLoad, int] | None:
     return (load, left) if left else None
 
 
-def describe_unread(load: StreamLoad, left: int) -> dict[str, object]:
-    """Return a load that is not done as plain data, for programs and in words. Pure."""
-    text = (
-        f"first load {load.id}: the stream has read {load.records - left} of {load.records} records in large batches; it continues as "
-        f"long as it runs"
-    )
-    return {"load": load.id, "records": load.records, "records_left": left, "message": text}
+@dataclass(frozen=True)
+class StreamLoadProgress:
+    """How far a load by the stream is: its id, how many records it has and how many are not read, and the same in words."""
+
+    load: str
+    records: int
+    records_left: int
+    message: str
+
+    @classmethod
+    def of(cls, load: StreamLoad, left: int) -> StreamLoadProgress:
+        """Return how far a load is of which so many records are not read. Pure."""
+        text = (
+            f"first load {load.id}: the stream has read {load.records - left} of {load.records} records in large batches; it continues as "
+            f"long as it runs"
+        )
+        return cls(load.id, load.records, left, text)

@@ -10,14 +10,13 @@ import click
 
 from rivertwice.cli import options
 from rivertwice.cli.asking import changes_unasked
-from rivertwice.cli.frame import DEFECT, Frame, FriendlyGroup, as_table, example, pass_frame
+from rivertwice.cli.frame import DEFECT, Frame, FriendlyGroup, as_table, example, pass_frame, table_of
 from rivertwice.cli.options import INSTANT, INSTANT_FORM, name_argument, reason_option
 from rivertwice.core.errors import ConfigError, RequestError, ServiceError
 
 if TYPE_CHECKING:
-    from rivertwice.agent.alert_model import Alert, State
-    from rivertwice.agent.alert_routes import Route, Routes
-    from rivertwice.reconcile.acknowledge import Acknowledgement
+    from rivertwice.agent.alert_model import Alert
+    from rivertwice.agent.alert_routes import Route
 
 
 @click.group(
@@ -36,7 +35,7 @@ def alerts(ctx: click.Context, check: bool) -> None:
         return
     from rivertwice.agent.alert_kinds import body_of
     from rivertwice.agent.alert_model import open_alerts
-    from rivertwice.agent.alert_routes import load_routes
+    from rivertwice.agent.alert_routes import load_routes, view_routes
     from rivertwice.agent.alert_store import alerts_of
 
     frame: Frame = ctx.obj
@@ -44,8 +43,14 @@ def alerts(ctx: click.Context, check: bool) -> None:
     config, state = load_routes(settings), alerts_of(settings).state()
     firing = open_alerts(state)
     bodies = [{**body_of(settings, alert), "told": sorted(alert.sent)} for alert in firing]
-    routes = _routes(config, state)
-    frame.emit({"firing": bodies, "routes": routes}, lambda: _text(firing, bodies, routes))
+    routes = view_routes(config, state)
+    headers = ("route", "to", "severities", "waiting", "failures", "error")
+    rows = [
+        (each.route, each.to, ", ".join(each.severities), each.waiting, each.failures, each.error) for each in routes
+    ]
+    none = "no route is configured, so alerts are not sent; see docs/howto-watch.md"
+    routes_text = as_table(headers, rows) if routes else none
+    frame.emit({"firing": bodies, "routes": routes}, lambda: _text(firing, bodies, routes_text))
     if check and firing:
         raise SystemExit(DEFECT)
 
@@ -126,33 +131,13 @@ def _try_route(frame: Frame, route: Route, alert: Alert, env: dict[str, str]) ->
     return None if outcome.taken and not outcome.error else outcome.error
 
 
-def _routes(config: Routes, state: State) -> list[dict[str, Any]]:
-    from rivertwice.agent.alert_model import RouteState, due
-
-    states = []
-    for name, route in config.routes.items():
-        known = state.routes.get(name, RouteState())
-        states.append(
-            {
-                "route": name,
-                "to": route.to,
-                "severities": list(route.severities),
-                "waiting": len(due(state.alerts, name, route.severities)),
-                "failures": known.failures,
-                "error": known.error,
-                "next_attempt": known.next_attempt,
-            }
-        )
-    return states
-
-
 def _known(alert: Alert) -> str:
     if not alert.acknowledged_by:
         return ""
     return f"\n  acknowledged by {alert.acknowledged_by}: {alert.acknowledgement}"
 
 
-def _text(firing: list[Alert], bodies: list[dict[str, Any]], routes: list[dict[str, Any]]) -> str:
+def _text(firing: list[Alert], bodies: list[dict[str, Any]], routes: str) -> str:
     from rivertwice.agent.alert_kinds import title_of
 
     parts = []
@@ -162,11 +147,7 @@ def _text(firing: list[Alert], bodies: list[dict[str, Any]], routes: list[dict[s
             f"{title_of(alert)}, {alert.id}\n  since {body['since']}: {body['message']}\n  served numbers: {body['meaning']}\n"
             f"  next: {body['next']}\n  told: {', '.join(body['told']) or 'no receiver yet'}{_known(alert)}{over}"
         )
-    headers = ("route", "to", "severities", "waiting", "failures", "error")
-    rows = [[", ".join(route[key]) if key == "severities" else route[key] for key in headers] for route in routes]
-    parts.append(
-        as_table(headers, rows) if routes else "no route is configured, so alerts are not sent; see docs/howto-watch.md"
-    )
+    parts.append(routes)
     return "\n".join(parts if firing else ["nothing fires", *parts])
 
 
@@ -205,14 +186,13 @@ def acknowledge(
         message = "give one of --reason, --end and --list"
         raise click.UsageError(message)
     if listed:
-        known = [_row(entry) for entry in read_acknowledgements(home)]
+        known = read_acknowledgements(home)
         headers = ("id", "timeline", "by", "at", "until", "ended_at", "why")
-        rows = [[entry[header] for header in headers] for entry in known]
-        frame.emit(known, lambda: as_table(headers, rows) if rows else f"{name}: nothing is acknowledged")
+        frame.emit(known, lambda: table_of(headers, known) if known else f"{name}: nothing is acknowledged")
         return
     if ended is not None:
         done = end_acknowledgement(home, ended, by=getpass.getuser(), now=now)
-        frame.emit(_row(done), f"{name}: {done.id} has ended; the next run fails its gate if it can compare nothing")
+        frame.emit(done, f"{name}: {done.id} has ended; the next run fails its gate if it can compare nothing")
         return
     newest = newest_reconcile(home)
     if newest is None:
@@ -229,22 +209,7 @@ def acknowledge(
     )
     pairs = ", ".join(f"{pair} ({len(reasons)} reasons)" for pair, reasons in sorted(made.reasons.items()))
     frame.emit(
-        _row(made),
+        made,
         f"{name}: {made.id} covers {pairs} on timeline {made.timeline}; it ends when the head is another or a reason is new, "
         f"or by `rivertwice acknowledge {name} --end {made.id}`",
     )
-
-
-def _row(acknowledgement: Acknowledgement) -> dict[str, Any]:
-    return {
-        "id": acknowledgement.id,
-        "timeline": acknowledgement.timeline,
-        "run": acknowledgement.run,
-        "reasons": {pair: sorted(reasons) for pair, reasons in acknowledgement.reasons.items()},
-        "why": acknowledgement.why,
-        "by": acknowledgement.by,
-        "at": acknowledgement.at,
-        "until": acknowledgement.until,
-        "ended_at": acknowledgement.ended_at,
-        "ended_by": acknowledgement.ended_by,
-    }

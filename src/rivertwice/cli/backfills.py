@@ -10,7 +10,7 @@ import click
 
 from rivertwice.cli.acts import ActCommand, asks_for, plan_act, prepare_act
 from rivertwice.cli.asking import Consent, Preview, asks_first, changes_unasked
-from rivertwice.cli.frame import Frame, FriendlyGroup, as_table, example, pass_frame
+from rivertwice.cli.frame import Frame, FriendlyGroup, as_table, example, pass_frame, table_of
 from rivertwice.cli.options import name_argument
 from rivertwice.cli.served import await_served
 from rivertwice.cli.warm import on_engine
@@ -135,18 +135,9 @@ def list_all(frame: Frame, name: str) -> None:
     home = frame.settings.pipeline(frame.known_pipeline(name))
     published = {entry.payload["backfill"]: entry.seq for entry in read_sequence(home) if entry.kind == PUBLICATION}
     plans = [load_plan(home, backfill_id) for backfill_id in list_backfills(home)]
-    rows = [
-        {
-            "id": item.id,
-            "windows": item.windows,
-            "records": item.records,
-            "reason": item.reason,
-            "published": published.get(item.id),
-        }
-        for item in plans
-    ]
     headers = ("id", "windows", "records", "reason", "published")
-    frame.emit(rows, lambda: as_table(headers, [[row[key] for key in headers] for row in rows]))
+    rows = [(item.id, item.windows, item.records, item.reason, published.get(item.id)) for item in plans]
+    frame.emit([dict(zip(headers, row, strict=True)) for row in rows], lambda: as_table(headers, rows))
 
 
 # late list, queue: the rows that came too late, and the windows that wait for their correction.
@@ -219,10 +210,5 @@ def show_queue(frame: Frame, name: str) -> None:
     home = frame.settings.pipeline(frame.known_pipeline(name))
     queue = observe_late_queue(home, utc_now())
     columns = ("window", "state", "records", "first_at", "last_at", "due_at")
-    rows = [{"window": window.window, **{key: getattr(window, key) for key in columns[1:]}} for window in queue]
-    frame.emit(
-        {"pipeline": name, "windows": rows},
-        lambda: (
-            f"{as_table(columns, [[to_plain(row[key]) for key in columns] for row in rows])}\n{describe_queue(queue)}"
-        ),
-    )
+    rows = [{key: getattr(window, key) for key in columns} for window in queue]
+    frame.emit({"pipeline": name, "windows": rows}, lambda: f"{table_of(columns, queue)}\n{describe_queue(queue)}")

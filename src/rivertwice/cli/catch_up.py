@@ -22,12 +22,16 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from rivertwice.backfill.load_plan import LoadPlan
+    from rivertwice.backfill.load_state import LoadProgress
     from rivertwice.backfill.stream_load import StreamLoadPlan
+    from rivertwice.backfill.stream_unread import StreamLoadProgress
+    from rivertwice.core.homes import PipelineHome
     from rivertwice.definition.bundle import Bundle
     from rivertwice.engine.session import SparkOnDemand
     from rivertwice.log.addresses import Parts
     from rivertwice.retention.backlog import Backlog, HandOver
     from rivertwice.timeline.first_load import FirstLoad
+    from rivertwice.timeline.stream_load import StreamLoad
 
 
 @click.command(
@@ -209,10 +213,9 @@ def is_loaded_by_stream(frame: Frame, name: str) -> bool:
     return recorded or find_load_obstacle(_bundle(frame, name).definition) is not None
 
 
-def begin_by_stream(frame: Frame, name: str, now: datetime) -> tuple[dict[str, Any], str]:
-    """Record a load by the stream, or say how far a recorded one is; return it for programs, and in words."""
+def begin_by_stream(frame: Frame, name: str, now: datetime) -> StreamLoadProgress:
+    """Record a load by the stream, or say how far a recorded one is."""
     from rivertwice.backfill.stream_load import begin_stream_load, explain_stream_load, plan_stream_load
-    from rivertwice.backfill.stream_unread import describe_unread, find_unread
     from rivertwice.timeline.stream_load import StreamLoad
 
     home = frame.settings.pipeline(name)
@@ -222,28 +225,27 @@ def begin_by_stream(frame: Frame, name: str, now: datetime) -> tuple[dict[str, A
         plan = plan_stream_load(frame.settings, bundle.definition)
         load = begin_stream_load(frame.settings, bundle, plan, by="cli", now=now)
         frame.progress(explain_stream_load(name, plan))
+    return _progress(home, load)
+
+
+def _progress(home: PipelineHome, load: StreamLoad) -> StreamLoadProgress:
+    from rivertwice.backfill.stream_unread import StreamLoadProgress, find_unread
+
     unread = find_unread(home)
     if unread is None:
-        return {"load": {"load": load.id, "records": load.records, "records_left": 0}}, f"{load.id}: all is read"
-    described = describe_unread(*unread)
-    return {"load": described}, str(described["message"])
+        return StreamLoadProgress(load.id, load.records, 0, f"{load.id}: all is read")
+    return StreamLoadProgress.of(*unread)
 
 
 def _show_stream_load(frame: Frame, name: str, bundle: Bundle) -> None:
     from rivertwice.backfill.stream_load import explain_stream_load, plan_stream_load, require_never_started
-    from rivertwice.backfill.stream_unread import describe_unread, find_unread
     from rivertwice.timeline.stream_load import StreamLoad
 
     home = frame.settings.pipeline(name)
     load = StreamLoad.load(home)
     if load is not None:
-        unread = find_unread(home)
-        described = (
-            {"load": load.id, "records_left": 0, "message": f"{load.id}: all is read"}
-            if unread is None
-            else describe_unread(*unread)
-        )
-        frame.emit({"pipeline": name, "load": described}, str(described["message"]))
+        progress = _progress(home, load)
+        frame.emit({"pipeline": name, "load": progress}, progress.message)
         return
     require_never_started(home)
     plan = plan_stream_load(frame.settings, bundle.definition)
@@ -280,13 +282,13 @@ def one_run(frame: Frame, name: str) -> Iterator[SparkOnDemand]:
         yield spark
 
 
-def tell_unfinished(frame: Frame, name: str) -> dict[str, Any] | None:
+def tell_unfinished(frame: Frame, name: str) -> LoadProgress | None:
     """Say that a first load of a pipeline is not done, to somebody who starts its stream; return it for programs, or None.
 
     Raises:
         RequestError: a process reads the log for a load; the stream would begin at the log's beginning, and the load fail.
     """
-    from rivertwice.backfill.load_state import describe_unfinished, find_unfinished_load
+    from rivertwice.backfill.load_state import find_unfinished_load
 
     unfinished = find_unfinished_load(frame.settings.pipeline(name))
     if unfinished is None:
@@ -301,7 +303,7 @@ def tell_unfinished(frame: Frame, name: str) -> dict[str, Any] | None:
             f"starts the stream itself; to stream the whole log, end it, then `rivertwice start {name}`"
         )
         raise RequestError(message)
-    return describe_unfinished(unfinished)
+    return unfinished.progress
 
 
 def begin(frame: Frame, name: str, now: datetime, spark: SparkOnDemand) -> FirstLoad | None:

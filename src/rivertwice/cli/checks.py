@@ -13,7 +13,7 @@ from rivertwice.cli.frame import DEFECT, OK, Frame, as_table, example, pass_fram
 from rivertwice.cli.options import name_argument
 from rivertwice.cli.warm import on_engine
 from rivertwice.core.errors import RequestError
-from rivertwice.core.plain import to_plain
+from rivertwice.core.plain import Row, to_plain
 from rivertwice.timeline.verdicts import VERDICTS
 
 PAIRS = ("stream", "served")
@@ -117,7 +117,7 @@ def verdicts(
     )
 
 
-def _rows(stored: Any) -> list[dict[str, Any]]:
+def _rows(stored: Any) -> list[Row]:
     if stored is None:
         return []
     return list(stored.to_pylist()) if hasattr(stored, "to_pylist") else [to_plain(row) for row in stored]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import getpass
 import signal
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from rivertwice.cli.asking import changes_unasked
-from rivertwice.cli.frame import Frame, FriendlyGroup, as_fields, as_table, example, pass_frame
+from rivertwice.cli.frame import Frame, FriendlyGroup, as_fields, as_table, example, pass_frame, table_of
 from rivertwice.cli.options import name_argument, named_reason, reason_option
 from rivertwice.core.plain import to_plain
 
@@ -150,29 +150,19 @@ def status(frame: Frame, name: str | None, fast: bool) -> None:
         definitions, broken = load_each(frame.settings.definitions)
         sinks = {each: _sinks(frame, each) for each in definitions}
     frame.report_broken(broken)
-    views: dict[str, Any] = {each: view_delivery(frame.settings, each, its) for each, its in sinks.items()}
+    views = {each: view_delivery(frame.settings, each, its) for each, its in sinks.items()}
     columns = (
-        "sink",
-        "to",
-        "guarantee",
-        "timeline",
-        "batch",
-        "sequence",
-        "rows",
-        "lag_batches",
-        "waits_since",
-        "refused",
-        "error",
-    )
+        "sink", "to", "guarantee", "timeline", "batch", "sequence", "rows", "lag_batches", "waits_since", "refused", "error",
+    )  # fmt: skip
     rows = [
-        (each, *(sink_view[column] for column in columns))
-        for each, sink_views in views.items()
-        for sink_view in sink_views
+        (name, *(to_plain(getattr(each, column)) for column in columns))
+        for name, all_of in views.items()
+        for each in all_of
     ]
     nothing = "no pipeline that can be loaded has sinks" if broken else "no pipeline has sinks"
     value = views | {each: {"error": error} for each, error in broken.items()}
     frame.emit(value, lambda: as_table(("pipeline", *columns), rows) if rows else nothing)
-    if any(sink_view["error"] for sink_views in views.values() for sink_view in sink_views):
+    if any(each.error for all_of in views.values() for each in all_of):
         raise SystemExit(DEFECT)
     if broken:
         raise SystemExit(REFUSED)
@@ -195,8 +185,6 @@ def check(frame: Frame, name: str, sink: str | None, fast: bool) -> None:
     if fast:
         _check_fast(frame, name)
         return
-    from dataclasses import asdict
-
     from rivertwice.cli.frame import DEFECT
     from rivertwice.core.errors import RivertwiceError
     from rivertwice.deliver.check import DIFFERS, Checked, check_sink
@@ -209,28 +197,17 @@ def check(frame: Frame, name: str, sink: str | None, fast: bool) -> None:
         except RivertwiceError as error:
             failed.append(error)
     columns = (
-        "sink",
-        "to",
-        "state",
-        "timeline",
-        "batch",
-        "served",
-        "held",
-        "missing",
-        "extra",
-        "different",
-        "set_aside",
-    )
-    rows = [[getattr(each, column) for column in columns] for each in found]
+        "sink", "to", "state", "timeline", "batch", "served", "held", "missing", "extra", "different", "set_aside",
+    )  # fmt: skip
 
     def text() -> str:
-        lines = [as_table(columns, rows, title=name)] if rows else []
+        lines = [table_of(columns, found, title=name)] if found else []
         for each in found:
             lines += [f"{each.sink}: {kind} {key}" for kind, key in each.named]
             lines += [f"{each.sink}: {each.told}"] if each.told else []
         return "\n".join(lines)
 
-    frame.emit([asdict(each) for each in found], text)
+    frame.emit(found, text)
     if failed:
         raise failed[0]
     if any(each.state == DIFFERS for each in found):
@@ -252,13 +229,12 @@ def refused(frame: Frame, name: str, sink: str | None, limit: int) -> None:
     home = frame.settings.pipeline(name)
     refusals = [refusal for each in _chosen(frame, name, sink, again=False) for refusal in view_refused(home, each)]
     columns = ("sink", "key", "op", "source", "step", "times", "state", "last_at", "reason")
-    rows = [[refusal[column] for column in columns] for refusal in refusals]
 
     def text() -> str:
         if not refusals:
             return f"{name}: no refused deliveries"
-        more = f"\n... {len(rows) - limit} more; --limit shows them" if len(rows) > limit else ""
-        return as_table(columns, rows[:limit]) + more
+        more = f"\n... {len(refusals) - limit} more; --limit shows them" if len(refusals) > limit else ""
+        return table_of(columns, refusals[:limit]) + more
 
     frame.emit(refusals, text)
 
@@ -302,7 +278,7 @@ def _ask(frame: Frame, name: str, sink: str, keys: tuple[str, ...], *, what: str
 
     chosen = _chosen(frame, name, sink, again=False)
     home = frame.settings.pipeline(name)
-    before = {refusal["key"] for refusal in view_refused(home, sink) if refusal["state"] == "open"}
+    before = {refusal.key for refusal in view_refused(home, sink) if refusal.state == "open"}
     unknown = sorted(set(keys) - before)
     if unknown or not before:
         which = repr(unknown[0][:120]) if unknown else "any"
@@ -318,7 +294,7 @@ def _ask(frame: Frame, name: str, sink: str, keys: tuple[str, ...], *, what: str
     except LeaseLostError:
         frame.emit({"asked": what}, f"{name}: asked; the process that delivers to {sink} does it when no batch waits")
         return
-    left = [refusal for refusal in view_refused(home, sink) if refusal["state"] == "open"]
+    left = [refusal for refusal in view_refused(home, sink) if refusal.state == "open"]
     count = len(keys or before)
     frame.emit(
         {"asked": what, "keys": count, "open": left},

@@ -13,7 +13,6 @@ import click
 
 from rivertwice.cli.frame import REFUSED, Frame, as_table, example, pass_frame
 from rivertwice.core.errors import RivertwiceError
-from rivertwice.core.installed import is_clone
 from rivertwice.core.settings import Settings
 
 FREE_BYTES = 4_000_000_000
@@ -52,7 +51,7 @@ def check_packages(settings: Settings) -> DoctorCheck:
     from rivertwice.local.install import direct_pins, normalized, select_mismatched, select_unfit
 
     installed = {normalized(package.name): package.version for package in importlib.metadata.distributions()}
-    if is_clone(settings.project):
+    if settings.is_clone:
         pins = direct_pins((settings.project / "requirements.txt").read_text())
         wrong, said = select_mismatched(pins, installed), f"{len(pins)} pinned packages"
         remedy = "run `rivertwice setup`, and use the .venv it makes"
@@ -127,7 +126,7 @@ def check_engine(settings: Settings) -> DoctorCheck:
 
 def check_project(settings: Settings) -> DoctorCheck:
     """Is this a project, a folder with pipelines?"""
-    project, clone = settings.project, " (a clone of rivertwice)" if is_clone(settings.project) else ""
+    project, clone = settings.project, " (a clone of rivertwice)" if settings.is_clone else ""
     if settings.definitions.is_dir():
         return DoctorCheck("project", True, f"{project}{clone}")
     remedy = f"run `rivertwice --project {project} init` to make one, or name yours with --project PATH or RIVERTWICE_PROJECT"

@@ -10,7 +10,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -314,6 +314,11 @@ def as_table(
     with console.capture() as capture:
         console.print(table)
     return "\n".join(line.rstrip() for line in capture.get().strip("\n").splitlines() if line.strip())
+
+
+def table_of(columns: Sequence[str], records: Iterable[Any], **options: Any) -> str:
+    """Return records as a table: a column for each of some fields; options as for `as_table`."""
+    return as_table(columns, [[to_plain(getattr(each, name)) for name in columns] for each in records], **options)
 
 
 def _in_words(item: Any) -> str:

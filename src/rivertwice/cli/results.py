@@ -19,7 +19,7 @@ from rivertwice.cli.options import INSTANT, INSTANT_FORM, name_argument, range_o
 from rivertwice.cli.warm import on_engine
 from rivertwice.core.errors import RequestError
 from rivertwice.core.instants import to_iso
-from rivertwice.core.plain import to_plain
+from rivertwice.core.plain import Row, to_plain
 from rivertwice.core.waits import Measured
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def cell_text(value: Any) -> str:
     return plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
 
 
-def plain_rows(rows: pa.Table) -> list[dict[str, Any]]:
+def plain_rows(rows: pa.Table) -> list[Row]:
     """Return rows as JSON can hold them; names of columns that occur twice get a number, whole decimals are numbers."""
     from rivertwice.timeline.served_rows import json_value
 
@@ -138,7 +138,7 @@ def view(frame: Frame, name: str, key_text: str | None, at: datetime | None, his
     )
 
 
-def parse_key(text: str | None) -> dict[str, Any] | None:
+def parse_key(text: str | None) -> Row | None:
     """Return the key that --key gives; None if it is not given. Pure.
 
     Raises:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from rivertwice.cli.acts import ActCommand, asks_for, run_act
 from rivertwice.cli.asking import Consent, Preview, asks_first, changes_unasked
-from rivertwice.cli.frame import REFUSED, Frame, FriendlyGroup, as_fields, as_table, example, pass_frame, say
+from rivertwice.cli.frame import REFUSED, Frame, FriendlyGroup, as_fields, example, pass_frame, say, table_of
 from rivertwice.cli.operations import fall_back, restore, rewind
 from rivertwice.cli.options import name_argument, savepoint_argument
 from rivertwice.core.plain import to_plain
+
+if TYPE_CHECKING:
+    from rivertwice.savepoint.catalogue import Savepoint
 
 
 @click.group(
@@ -25,19 +30,25 @@ def savepoint() -> None:
     """
 
 
-def _row(item: Any) -> dict[str, Any]:
-    manifest = item.manifest
-    return {
-        "id": item.id,
-        "status": item.status,
-        "timeline": manifest.timeline,
-        "batch": manifest.batch,
-        "created_at": manifest.created_at,
-        "files": len(manifest.files),
-        "bytes": manifest.size,
-        "pinned": item.pinned,
-        "reason": manifest.reason,
-    }
+@dataclass(frozen=True)
+class SavepointRow:
+    """A savepoint in a list."""
+
+    id: str
+    status: str
+    timeline: str
+    batch: int
+    created_at: datetime
+    files: int
+    bytes: int
+    pinned: bool
+    reason: str
+
+
+def _row(item: Savepoint) -> SavepointRow:
+    of = item.manifest
+    figures = (len(of.files), of.size, item.pinned, of.reason)
+    return SavepointRow(item.id, item.status, of.timeline, of.batch, of.created_at, *figures)
 
 
 @savepoint.command(epilog=example("rivertwice savepoint take flight_delays --reason 'before the upgrade'"))
@@ -52,7 +63,7 @@ def take(frame: Frame, name: str, reason: str) -> None:
 
     taken = take_savepoint(frame.settings, frame.known_pipeline(name), now=utc_now(), reason=reason)
     row = _row(taken)
-    frame.emit(row, lambda: as_fields(row))
+    frame.emit(row, lambda: as_fields(vars(row)))
 
 
 @savepoint.command("list", epilog=example("rivertwice savepoint list flight_delays"))
@@ -64,7 +75,7 @@ def list_all(frame: Frame, name: str) -> None:
 
     rows = [_row(item) for item in list_savepoints(frame.settings.pipeline(frame.known_pipeline(name)))]
     headers = ("id", "status", "timeline", "batch", "created_at", "files", "bytes", "pinned")
-    frame.emit(rows, lambda: as_table(headers, [[to_plain(row[key]) for key in headers] for row in rows]))
+    frame.emit(rows, lambda: table_of(headers, rows))
 
 
 @savepoint.command(epilog=example("rivertwice savepoint show flight_delays sp-t1-120-0a1b2c3d --verify"))
@@ -77,7 +88,7 @@ def show(frame: Frame, name: str, savepoint_id: str, verify: bool) -> None:
     from rivertwice.savepoint.catalogue import load_savepoint, verify_files
 
     item = load_savepoint(frame.settings.pipeline(frame.known_pipeline(name)), savepoint_id)
-    value = _row(item) | {
+    value = vars(_row(item)) | {
         "offsets": item.manifest.offsets,
         "watermark_ms": item.manifest.watermark_ms,
         "bundle": item.manifest.bundle,
@@ -148,7 +159,7 @@ def pin(frame: Frame, name: str, savepoint_id: str, off: bool) -> None:
     act = "savepoint.unpin" if off else "savepoint.pin"
     run_act(frame, act, frame.known_pipeline(name), {"savepoint": savepoint_id})
     row = _row(load_savepoint(frame.settings.pipeline(name), savepoint_id))
-    frame.emit(row, lambda: as_fields(row))
+    frame.emit(row, lambda: as_fields(vars(row)))
 
 
 for operation in (restore, rewind, fall_back):

@@ -117,7 +117,8 @@ def load_and_start(
 
     if is_loaded_by_stream(frame, name):
         with hold_load(frame.settings.pipeline(name)):
-            plain, said = begin_by_stream(frame, name, asked_at)
+            progress = begin_by_stream(frame, name, asked_at)
+        plain, said = {"load": progress}, progress.message
         result = want_running(frame, name, asked_at, must_run=wait)
     else:
         with one_run(frame, name) as spark:

@@ -381,6 +381,11 @@ class Settings:
         return env | self.kafka.to_env()
 
     @property
+    def is_clone(self) -> bool:
+        """Whether the project is a clone of rivertwice, whose own locks say what belongs into its environment."""
+        return is_clone(self.project)
+
+    @property
     def _switches(self) -> Sequence[tuple[str, str, bool]]:
         return ("RIVERTWICE_SPARK_UI", "on", self.spark_ui), ("RIVERTWICE_ENGINE", "off", not self.engine)
 

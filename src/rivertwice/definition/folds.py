@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import AfterValidator
 
 from rivertwice.core.errors import FoldError
+from rivertwice.core.plain import Row
 from rivertwice.core.text import nearest
 
 if TYPE_CHECKING:
@@ -95,12 +96,12 @@ class Fields:
         self._writers = [(name, f"{json.dumps(name)}:", _writer(kind)) for name, kind in types.items()]
         self._savers = [(name, f"{json.dumps(name)}:", *_saver(name, kind)) for name, kind in types.items()]
 
-    def parse(self, text: str) -> dict[str, Any]:
+    def parse(self, text: str) -> Row:
         """Return the JSON values that `dump`, or Spark's `to_json`, wrote; a name that is missing is null."""
         values: dict[str, Any] = _parse(text)[0]
         return values if list(values) == self._names else {name: values.get(name) for name in self._names}
 
-    def read(self, values: dict[str, Any]) -> dict[str, Any]:
+    def read(self, values: dict[str, Any]) -> Row:
         """Convert parsed values in place to those that `fold` sees; return them."""
         for name, read in self._readers:
             value = values[name]
@@ -108,11 +109,11 @@ class Fields:
                 values[name] = read(value)
         return values
 
-    def load(self, text: str) -> dict[str, Any]:
+    def load(self, text: str) -> Row:
         """Return the values of a text, as `fold` sees them."""
         return self.read(self.parse(text))
 
-    def settle(self, what: str, values: Any) -> dict[str, Any]:
+    def settle(self, what: str, values: Any) -> Row:
         """Return a dict of exactly the declared names; a name that `fold` left out is null.
 
         Raises:
@@ -142,7 +143,7 @@ class Fields:
         ]
         return "{" + ",".join(parts) + "}"
 
-    def _require_known(self, what: str, values: Any) -> dict[str, Any]:
+    def _require_known(self, what: str, values: Any) -> Row:
         if not isinstance(values, dict):
             message = f"the {what} is {type(values).__name__}, not a dict of {self._text}; return a dict"
             raise FoldValueError(message)
@@ -394,7 +395,7 @@ class FoldRun:
         next_state = None if after is None else self._state.save("state", after)
         return next_state, [self._rows.dump(self._row(row, filled)) for row in rows]
 
-    def _row(self, row: Any, filled: Mapping[str, Any]) -> dict[str, Any]:
+    def _row(self, row: Any, filled: Mapping[str, Any]) -> Row:
         settled = self._rows.settle("row", row)
         for name, value in filled.items():
             if name in row and settled[name] != value:

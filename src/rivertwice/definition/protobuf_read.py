@@ -16,6 +16,7 @@ from google.protobuf.message import DecodeError, Message
 
 from rivertwice.core.errors import DefinitionError
 from rivertwice.core.instants import to_iso
+from rivertwice.core.plain import Row
 from rivertwice.definition.protobuf import TIMESTAMP, ProtoSchema
 
 REASON, DETAIL = "_why", "_about"
@@ -60,7 +61,7 @@ class ProtoReader:
         """Return one struct for each value; a value that is null or cannot be read has no fields."""
         return pa.array([self._row(value) for value in values], self.arrow_type)
 
-    def _row(self, data: bytes | None) -> dict[str, Any] | None:
+    def _row(self, data: bytes | None) -> Row | None:
         if data is None:
             return None
         if self.framed:

@@ -8,13 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 from avro.errors import AvroException
 from avro.io import BinaryDecoder, DatumReader
 
 from rivertwice.core.errors import ConfigError, RequestError
 from rivertwice.core.instants import to_iso
+from rivertwice.core.plain import Row
 from rivertwice.definition.avro import AvroSchema, Compatibility, parse_avro, read_findings, rule_findings
 from rivertwice.definition.json_schema import document_findings, parse_json_schema
 from rivertwice.definition.pinned_files import SUBJECT
@@ -142,7 +143,7 @@ def open_registry(project: Path, env: Mapping[str, str] | None = None) -> Regist
 # Decode a few Avro records in Python, to look at them. Pipelines decode with Spark.
 
 
-def decode_avro(schema: AvroSchema, body: bytes) -> dict[str, Any] | None:
+def decode_avro(schema: AvroSchema, body: bytes) -> Row | None:
     """Return a record's fields, instants as ISO 8601; None if the bytes are not a record of the schema."""
     try:
         value = DatumReader(schema.record).read(BinaryDecoder(io.BytesIO(body)))

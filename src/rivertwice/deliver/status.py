@@ -1,15 +1,13 @@
-"""How far each sink is, as plain data; and which sinks a pipeline has."""
+"""How far each sink is; and which sinks a pipeline has."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
 from rivertwice.core.errors import RivertwiceError
 from rivertwice.core.homes import PipelineHome
-from rivertwice.core.instants import to_iso
 from rivertwice.core.settings import Settings
 from rivertwice.definition.definition import load_definition
 from rivertwice.definition.delivery_section import Delivery, IcebergDelivery
@@ -17,19 +15,63 @@ from rivertwice.deliver.aside import read_aside
 from rivertwice.deliver.model import Position
 from rivertwice.deliver.note import Note, read_note
 from rivertwice.deliver.plan import count_waiting, is_prefix_of_served, waiting_since
+from rivertwice.deliver.refusals import AsideEntry
 from rivertwice.deliver.source import ServingSource
 
 
-def view_delivery(settings: Settings, pipeline: str, sinks: Mapping[str, Delivery]) -> list[dict[str, Any]]:
-    """Return one object per sink: its kind, its position, the waiting batches, and the last error.
+@dataclass(frozen=True)
+class PartView:
+    """Where the step that a sink has a part of leads, and how many of its records the sink has."""
 
-    `waits_since` is the instant since which rows wait and the sink took none; a sink that collects rows for some time waits from then on.
-    The position is the last one noted in this home, at most a second old while a deliverer runs.
+    batch: int | None
+    sequence: int
+    records: int
+
+
+@dataclass(frozen=True)
+class SinkView:
+    """How far a sink is; the position is the last one noted in this home, at most a second old while a deliverer runs.
+
+    Attributes:
+        lag_batches: that wait; None: not known.
+        waits_since: since when rows wait and the sink took none; a sink that collects rows for some time waits from then on.
+        on_head_path: whether its position is. refused: deliveries that its destination refused for good and that are open.
+        error: the last one, or why something is not known.
     """
+
+    sink: str
+    to: str
+    guarantee: str
+    version: str | None
+    timeline: str | None
+    batch: int | None
+    sequence: int | None
+    steps: int
+    part: PartView | None
+    rows: int
+    lag_batches: int | None
+    waits_since: datetime | None
+    on_head_path: bool | None
+    delivered_at: datetime | None
+    consecutive_failures: int
+    next_attempt: datetime | None
+    refused: int | None
+    error: str | None
+
+
+@dataclass(frozen=True)
+class RefusedView(AsideEntry):
+    """A delivery that the destination of a sink refused for good."""
+
+    sink: str = ""
+
+
+def view_delivery(settings: Settings, pipeline: str, sinks: Mapping[str, Delivery]) -> list[SinkView]:
+    """Return how far each sink is."""
     return [_view(settings, pipeline, name, sink) for name, sink in sinks.items()]
 
 
-def _view(settings: Settings, pipeline: str, name: str, sink: Delivery) -> dict[str, Any]:
+def _view(settings: Settings, pipeline: str, name: str, sink: Delivery) -> SinkView:
     home = settings.pipeline(pipeline)
     note = read_note(home, name)
     position = note.position
@@ -38,32 +80,27 @@ def _view(settings: Settings, pipeline: str, name: str, sink: Delivery) -> dict[
         patience = timedelta(seconds=sink.every_s) if isinstance(sink, IcebergDelivery) else timedelta(0)
         since = max(since, note.delivered_at or since) + patience
     refused, unread = _refused(home, name, position)
-    return {
-        "sink": name,
-        "to": sink.place,
-        "guarantee": sink.guarantee,
-        "version": None if position is None else position.version or pipeline,
-        "timeline": None if position is None else position.timeline,
-        "batch": None if position is None else position.batch,
-        "sequence": None if position is None else position.seq,
-        "steps": 0 if position is None else position.number,
-        "part": _part(position),
-        "rows": note.rows,
-        "lag_batches": lag,
-        "waits_since": None if since is None else to_iso(since),
-        "on_head_path": on_path,
-        "delivered_at": None if note.delivered_at is None else to_iso(note.delivered_at),
-        "consecutive_failures": note.failures,
-        "next_attempt": None if note.next_attempt is None else to_iso(note.next_attempt),
-        "refused": refused,
-        "error": note.error or problem or unread,
-    }
-
-
-def _part(position: Position | None) -> dict[str, Any] | None:
-    """Return where the step that a sink has a part of leads, and how many of its records the sink has."""
     part = None if position is None else position.part
-    return None if part is None else {"batch": part.to.batch, "sequence": part.to.seq, "records": part.done}
+    return SinkView(
+        sink=name,
+        to=sink.place,
+        guarantee=sink.guarantee,
+        version=None if position is None else position.version or pipeline,
+        timeline=None if position is None else position.timeline,
+        batch=None if position is None else position.batch,
+        sequence=None if position is None else position.seq,
+        steps=0 if position is None else position.number,
+        part=None if part is None else PartView(part.to.batch, part.to.seq, part.done),
+        rows=note.rows,
+        lag_batches=lag,
+        waits_since=since,
+        on_head_path=on_path,
+        delivered_at=note.delivered_at,
+        consecutive_failures=note.failures,
+        next_attempt=note.next_attempt,
+        refused=refused,
+        error=note.error or problem or unread,
+    )
 
 
 def _refused(home: PipelineHome, sink: str, position: Position | None) -> tuple[int | None, str | None]:
@@ -74,11 +111,11 @@ def _refused(home: PipelineHome, sink: str, position: Position | None) -> tuple[
         return None, str(error)
 
 
-def view_refused(home: PipelineHome, sink: str) -> list[dict[str, Any]]:
+def view_refused(home: PipelineHome, sink: str) -> list[RefusedView]:
     """Return the deliveries that a sink's destination refused for good, oldest first."""
     aside = read_aside(home, sink, read_note(home, sink).position)
     entries = sorted(aside.entries.values(), key=lambda entry: (entry.first_at, entry.key))
-    return [{"sink": sink, **asdict(entry)} for entry in entries]
+    return [RefusedView(**vars(entry), sink=sink) for entry in entries]
 
 
 def _lag(settings: Settings, pipeline: str, note: Note) -> tuple[int | None, bool | None, datetime | None, str | None]:

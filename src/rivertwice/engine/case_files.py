@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from rivertwice.core.errors import DefinitionError, RequestError
 from rivertwice.core.instants import parse_iso, to_iso
+from rivertwice.core.plain import Row
 from rivertwice.core.yaml_text import read_yaml
 from rivertwice.definition.avro import encode_avro, prefixed
 from rivertwice.definition.model import Definition
@@ -19,8 +20,6 @@ from rivertwice.definition.protobuf_read import encode_proto, indexes_of
 from rivertwice.definition.source import Source
 from rivertwice.definition.yaml_places import describe, describe_yaml_error
 from rivertwice.engine.decode import REASONS, SCHEMA_ID_HEADER
-
-Row = dict[str, Any]
 
 
 class _Model(BaseModel):

@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from rivertwice.core.instants import EPOCH, to_iso
+from rivertwice.core.plain import Row
 from rivertwice.local.guess import Guess
 from rivertwice.local.sample import SampleRecord, as_instant
 
@@ -144,7 +145,7 @@ def _whole_ms(instant: datetime) -> datetime:
     return instant - (instant - EPOCH) % timedelta(milliseconds=1)
 
 
-def _rows(guess: Guess, records: Sequence[TimedSample]) -> list[tuple[dict[str, Any], datetime]]:
+def _rows(guess: Guess, records: Sequence[TimedSample]) -> list[tuple[Row, datetime]]:
     """Return each row with its window's end, by window and key."""
     groups: dict[tuple[datetime, tuple[str, ...]], list[TimedSample]] = {}
     for each in records:
@@ -185,7 +186,7 @@ def _plain(value: Any) -> Any:
     return plain if Decimal(str(plain)) == value else value
 
 
-def _event(guess: Guess, each: TimedSample) -> dict[str, Any]:
+def _event(guess: Guess, each: TimedSample) -> Row:
     event: dict[str, Any] = {"id": each.id, "at": to_iso(each.at)}
     if each.record.key is not None:
         event["key"] = each.record.key

@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo
 
 from rivertwice.core.errors import RequestError
 from rivertwice.core.instants import to_iso
+from rivertwice.core.plain import Row
 from rivertwice.local.sample import RecordSample, SampleRecord, parse_object, with_zone
 
 JSON_ENDINGS, CSV_ENDINGS, PARQUET_ENDINGS = (".jsonl", ".ndjson", ".json"), (".csv", ".tsv"), (".parquet",)
@@ -64,7 +65,7 @@ def read_file(path: Path, topic: str, most: int, zone: ZoneInfo | None = None) -
     return RecordSample(f"file {path.name}", topic, 1, records, skipped, None, renamed=changed, is_file=True)
 
 
-def as_fields(value: Mapping[str, Any], zone: ZoneInfo | None) -> dict[str, Any]:
+def as_fields(value: Mapping[str, Any], zone: ZoneInfo | None) -> Row:
     """Return a record of a file as the topic has it: fields of allowed names, and times with a zone."""
     return {field_name(name): with_zone(each, zone) if zone is not None else each for name, each in value.items()}
 
@@ -90,7 +91,7 @@ def file_values(path: Path, skipped: dict[str, int]) -> Iterator[Mapping[str, An
     raise RequestError(message)
 
 
-def _json_lines(path: Path, skipped: dict[str, int]) -> Iterator[dict[str, Any]]:
+def _json_lines(path: Path, skipped: dict[str, int]) -> Iterator[Row]:
     with path.open(encoding="utf-8-sig") as file:
         for line in file:
             if not line.strip():
@@ -102,7 +103,7 @@ def _json_lines(path: Path, skipped: dict[str, int]) -> Iterator[dict[str, Any]]
             yield value
 
 
-def _csv_rows(path: Path, delimiter: str) -> Iterator[dict[str, Any]]:
+def _csv_rows(path: Path, delimiter: str) -> Iterator[Row]:
     csv.field_size_limit(MOST_FIELD)
     with path.open(encoding="utf-8-sig", newline="") as file:
         for row in csv.DictReader(file, delimiter=delimiter):
@@ -120,7 +121,7 @@ def csv_value(text: str | None) -> Any:
     return Decimal(text) if _NUMBER.match(text) else text
 
 
-def _parquet_rows(path: Path) -> Iterator[dict[str, Any]]:
+def _parquet_rows(path: Path) -> Iterator[Row]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -15,6 +15,7 @@ from zoneinfo import ZoneInfo
 
 from rivertwice.core.errors import RequestError
 from rivertwice.core.instants import EPOCH, parse_iso, to_iso
+from rivertwice.core.plain import Row
 from rivertwice.definition.parts import MICROS, TIMESTAMP
 
 MOST_RECORDS = 1_000
@@ -115,7 +116,7 @@ class RecordSample:
     is_file: bool = False
 
 
-def parse_object(data: bytes | str) -> dict[str, Any] | str:
+def parse_object(data: bytes | str) -> Row | str:
     """Return a JSON object, or why the text is none."""
     try:
         value = json.loads(data, parse_int=_whole, parse_float=_fraction, parse_constant=_refuse_constant)
@@ -347,7 +348,7 @@ FORGOTTEN = {700: FIRST.replace(hour=16, minute=10), 900: FIRST.replace(hour=16,
 """Single orders by number, and when they arrive."""
 
 
-def make_orders() -> list[dict[str, Any]]:
+def make_orders() -> list[Row]:
     """Return the orders in the order in which they arrive; `placed_at` is when each was placed."""
     draw = random.Random(1)  # noqa: S311
     arriving = []

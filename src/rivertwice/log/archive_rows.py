@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from rivertwice.core.errors import LogForkError, LogGapError
 from rivertwice.core.instants import from_ms, to_ms
+from rivertwice.core.plain import Row
 from rivertwice.core.settings import Settings
 from rivertwice.log import kafka
 from rivertwice.log.addresses import OffsetRanges, Part
@@ -59,7 +60,7 @@ def _read_plainly(settings: Settings, origin: Origin, chunk: OffsetRanges) -> pa
     return pa.Table.from_pylist(rows, schema=PLAIN)
 
 
-def plain_row(topic: str, record: Any) -> dict[str, Any]:
+def plain_row(topic: str, record: Any) -> Row:
     """Return a record of the plain client in Kafka's columns, a row of PLAIN."""
     stamped: Any = record.timestamp()  # (type, epoch ms)
     pairs: Any = record.headers() or []

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rivertwice.core.instants import to_iso, to_ms
+from rivertwice.core.plain import Row
 from rivertwice.definition.definition import Definition
 from rivertwice.engine.jvm import Spark
 from rivertwice.quality.model import (
@@ -295,7 +296,7 @@ def _observed(details: Mapping[str, Any], column: str) -> str | None:
     return json.dumps({name: plain} if isinstance(plain, str) else plain)
 
 
-def _plain_row(row: Any) -> dict[str, Any]:
+def _plain_row(row: Any) -> Row:
     return {str(name): _plain(value) for name, value in dict(row).items()}
 
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rivertwice.core.homes import PipelineHome
+from rivertwice.core.plain import Row
 from rivertwice.core.settings import Settings
 from rivertwice.quality.model import ACCEPTED, SEVERITIES, WINDOWS, Judgement, still_true
 from rivertwice.quality.suites import Suite, read_suite
@@ -113,7 +114,7 @@ def store_acceptance(home: PipelineHome, of: QualityRun, judgement: Judgement, r
     Table(home.tables.quality).append(pa.Table.from_pylist([row], schema=QUALITY))
 
 
-def _row(run: str, subject: str, suite: str, now: datetime, each: Judgement, reason: str) -> dict[str, Any]:
+def _row(run: str, subject: str, suite: str, now: datetime, each: Judgement, reason: str) -> Row:
     return {
         "_format": FORMAT,
         "run": run,
@@ -186,7 +187,7 @@ def judgement_of(row: Mapping[str, Any]) -> Judgement:
     )
 
 
-def read_results(home: PipelineHome, subject: str | None = None) -> list[dict[str, Any]]:
+def read_results(home: PipelineHome, subject: str | None = None) -> list[Row]:
     """Return the stored rows, newest first."""
     where = None if subject is None else pc.field("subject") == subject
     rows = Table(home.tables.quality).read(where=where)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from rivertwice.agent.alert_kinds import meaning_of, next_command
-from rivertwice.agent.alert_model import RESOLVED, Alert, AlertCause, RouteState, State, due, open_alerts
-from rivertwice.agent.alert_routes import Routes
-from rivertwice.core.instants import to_iso
+from rivertwice.agent.alert_model import RESOLVED, Alert, AlertCause, State, due, open_alerts
+from rivertwice.agent.alert_routes import Routes, view_routes
 from rivertwice.core.settings import Settings
 from rivertwice.core.text import printable_line
 from rivertwice.upkeep.window_repairs import RUNNING, WAITING, RepairRecord, count_rows, describe
@@ -37,6 +37,118 @@ NEXT_ACTS: Mapping[str, tuple[str, ...]] = {
 """Kind of alert to the acts that may end it; for other kinds the page shows the command."""
 
 
+@dataclass(frozen=True)
+class Acknowledgement:
+    """Who knows of an alert, since when, and what they wrote."""
+
+    by: str
+    at: datetime | None
+    why: str
+
+
+@dataclass(frozen=True)
+class Episode:
+    """A time that a cause lasted, as the file of past alerts has it."""
+
+    id: str | None = None
+    severity: str | None = None
+    since: str | None = None
+    until: str | None = None
+    message: str | None = None
+    resolution: str | None = None
+    acknowledged_by: str | None = None
+    acknowledgement: str | None = None
+
+
+@dataclass(frozen=True)
+class RepairView:
+    """A repair in words.
+
+    Attributes:
+        what: what is computed again. before, after: verdict to rows, of the reconciles before and after it.
+    """
+
+    run: str
+    outcome: str
+    at: datetime
+    by: str | None
+    reason: str | None
+    backfill: str | None
+    reconcile: str
+    what: str
+    windows: int
+    records: int | None
+    before: str
+    after: str | None
+    note: str | None
+
+
+@dataclass(frozen=True)
+class CauseOfAlert:
+    """What an alert is about; whole_home: not one pipeline alone."""
+
+    kind: str
+    subject: str
+    whole_home: bool
+    meaning: str
+
+
+@dataclass(frozen=True)
+class OpenAlert(CauseOfAlert):
+    """An alert that lasts.
+
+    Attributes:
+        over_at, resolution: when its cause was over, and why.
+        sent_to: routes that have it; waits_for: those that are still to get it.
+        repair: the run that proposes a repair. command, acts: what to do next.
+        earlier: the newest of the times that the same lasted before, of `earlier_times`.
+    """
+
+    id: str
+    severity: str
+    message: str
+    since: datetime
+    seen_at: datetime
+    over_at: datetime | None
+    resolution: str
+    times: int
+    acknowledged: Acknowledgement | None
+    sent_to: tuple[str, ...]
+    waits_for: tuple[str, ...]
+    dag: str | None
+    run: str | None
+    repair: str | None
+    repair_under_way: RepairView | None
+    command: str
+    acts: tuple[str, ...]
+    earlier: tuple[Episode, ...]
+    earlier_times: int
+
+
+@dataclass(frozen=True)
+class PastAlert(CauseOfAlert):
+    """A cause that is over: the newest time that it lasted, and how often it did."""
+
+    times: int
+    earlier: tuple[Episode, ...]
+    severity: str | None
+    since: str | None
+    until: str | None
+    message: str | None
+    resolution: str | None
+
+
+@dataclass(frozen=True)
+class AlertsView:
+    """What the page shows of a pipeline's alerts, of the home's, and of repairs; routes_problem: why the routes cannot be read."""
+
+    open: tuple[OpenAlert, ...]
+    over: tuple[PastAlert, ...]
+    routes: Sequence[object]
+    repairs: tuple[RepairView, ...]
+    routes_problem: str | None = None
+
+
 def describe_alerts(
     settings: Settings,
     pipeline: str,
@@ -44,8 +156,8 @@ def describe_alerts(
     routes: Routes,
     past: Iterable[Mapping[str, Any]],
     repairs: Sequence[RepairRecord],
-) -> dict[str, Any]:
-    """Return what the page shows of a pipeline's alerts, and of those that concern the whole home. Pure; instants are texts.
+) -> AlertsView:
+    """Return what the page shows of a pipeline's alerts, and of those that concern the whole home. Pure.
 
     Args:
         settings: for the commands.
@@ -61,21 +173,21 @@ def describe_alerts(
     opened = [_lasting(settings, alert, routes, episodes[_key(alert.cause)], under_way) for alert in lasting]
     lasting_keys = {_key(alert.cause) for alert in lasting}
     over = [
-        {
-            **_cause(AlertCause(*key)),
-            "times": len(ended),
-            "earlier": list(reversed(ended))[:MOST_EARLIER],
-            **_newest(ended),
-        }
+        PastAlert(
+            **vars(_cause(AlertCause(*key))),
+            times=len(ended),
+            earlier=tuple(reversed(ended[-MOST_EARLIER:])),
+            **{name: getattr(ended[-1], name) for name in ("severity", "since", "until", "message", "resolution")},
+        )
         for key, ended in episodes.items()
         if key not in lasting_keys and ended
     ]
-    return {
-        "open": opened,
-        "over": sorted(over, key=lambda group: str(group["until"]), reverse=True),
-        "routes": [_route(name, route.to, route.severities, state) for name, route in routes.routes.items()],
-        "repairs": [_repair(record) for record in reversed(repairs)],
-    }
+    return AlertsView(
+        tuple(opened),
+        tuple(sorted(over, key=lambda group: str(group.until), reverse=True)),
+        view_routes(routes, state),
+        tuple(_repair(record) for record in reversed(repairs)),
+    )
 
 
 def read_past(path: Path, most: int = MOST_READ) -> list[dict[str, Any]]:
@@ -102,97 +214,71 @@ def _lasting(
     settings: Settings,
     alert: Alert,
     routes: Routes,
-    earlier: Sequence[Mapping[str, Any]],
+    earlier: Sequence[Episode],
     under_way: Sequence[RepairRecord],
-) -> dict[str, Any]:
+) -> OpenAlert:
     due_to = [name for name, route in routes.routes.items() if due([alert], name, route.severities)]
     known = None
     if alert.acknowledged_by:
-        known = {"by": alert.acknowledged_by, "at": _iso(alert.acknowledged_at), "why": alert.acknowledgement}
+        known = Acknowledgement(alert.acknowledged_by, alert.acknowledged_at, alert.acknowledgement)
     repair = next((record for record in under_way if alert.cause.kind in record.proposal.kinds), None)
-    return {
-        **_cause(alert.cause),
-        "id": alert.id,
-        "severity": alert.severity,
-        "message": printable_line(alert.message),
-        "since": to_iso(alert.since),
-        "seen_at": to_iso(alert.seen_at),
-        "over_at": _iso(alert.resolved_at),
-        "resolution": printable_line(alert.resolution),
-        "times": alert.times,
-        "acknowledged": known,
-        "sent_to": sorted(alert.sent),
-        "waits_for": due_to,
-        "dag": alert.details.get("dag"),
-        "run": alert.details.get("run"),
-        "repair": alert.details.get("repair") or None,
-        "repair_under_way": None if repair is None else _repair(repair),
-        "command": next_command(settings, alert.cause),
-        "acts": list(NEXT_ACTS.get(alert.cause.kind, ())) if alert.cause.pipeline else [],
-        "earlier": list(reversed(earlier))[:MOST_EARLIER],
-        "earlier_times": len(earlier),
-    }
+    return OpenAlert(
+        **vars(_cause(alert.cause)),
+        id=alert.id,
+        severity=alert.severity,
+        message=printable_line(alert.message),
+        since=alert.since,
+        seen_at=alert.seen_at,
+        over_at=alert.resolved_at,
+        resolution=printable_line(alert.resolution),
+        times=alert.times,
+        acknowledged=known,
+        sent_to=tuple(sorted(alert.sent)),
+        waits_for=tuple(due_to),
+        dag=alert.details.get("dag"),
+        run=alert.details.get("run"),
+        repair=alert.details.get("repair") or None,
+        repair_under_way=None if repair is None else _repair(repair),
+        command=next_command(settings, alert.cause),
+        acts=NEXT_ACTS.get(alert.cause.kind, ()) if alert.cause.pipeline else (),
+        earlier=tuple(reversed(earlier[-MOST_EARLIER:])),
+        earlier_times=len(earlier),
+    )
 
 
-def _cause(cause: AlertCause) -> dict[str, Any]:
-    return {
-        "kind": cause.kind,
-        "subject": cause.subject,
-        "whole_home": not cause.pipeline,
-        "meaning": meaning_of(cause),
-    }
+def _cause(cause: AlertCause) -> CauseOfAlert:
+    return CauseOfAlert(cause.kind, cause.subject, not cause.pipeline, meaning_of(cause))
 
 
 def _key(cause: AlertCause) -> tuple[str, str, str]:
     return cause.pipeline, cause.kind, cause.subject
 
 
-def _episodes(past: Iterable[Mapping[str, Any]], pipeline: str) -> dict[tuple[str, str, str], list[dict[str, Any]]]:
+def _episodes(past: Iterable[Mapping[str, Any]], pipeline: str) -> dict[tuple[str, str, str], list[Episode]]:
     """Return cause to the times that it was over, oldest first."""
-    episodes: dict[tuple[str, str, str], list[dict[str, Any]]] = defaultdict(list)
+    episodes: dict[tuple[str, str, str], list[Episode]] = defaultdict(list)
     for line in past:
         of = line.get("pipeline") or ""
         if of in ("", pipeline) and line.get("status") == RESOLVED:
-            names = ("id", "severity", "since", "until", "message", "resolution", "acknowledged_by", "acknowledgement")
-            episodes[of, str(line.get("kind")), str(line.get("subject") or "")].append({n: line.get(n) for n in names})
+            known = Episode(**{field.name: line.get(field.name) for field in fields(Episode)})
+            episodes[of, str(line.get("kind")), str(line.get("subject") or "")].append(known)
     return episodes
 
 
-def _newest(ended: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    return {name: ended[-1][name] for name in ("severity", "since", "until", "message", "resolution")}
-
-
-def _route(name: str, to: str, severities: Iterable[str], state: State) -> dict[str, Any]:
-    known = state.routes.get(name, RouteState())
-    return {
-        "route": name,
-        "to": to,
-        "severities": list(severities),
-        "waiting": len(due(state.alerts, name, severities)),
-        "failures": known.failures,
-        "error": known.error,
-    }
-
-
-def _repair(record: RepairRecord) -> dict[str, Any]:
+def _repair(record: RepairRecord) -> RepairView:
     """Return a repair in words."""
-    return {
-        "run": record.id,
-        "outcome": record.outcome,
-        "at": to_iso(record.at),
-        "ended_at": _iso(record.ended_at),
-        "by": record.by,
-        "reason": record.reason,
-        "backfill": record.backfill,
-        "reconcile": record.proposal.reconcile,
-        "what": describe(record.proposal),
-        "windows": record.proposal.windows,
-        "records": record.proposal.records,
-        "before": count_rows(record.proposal.rows),
-        "after": None if record.after is None else count_rows(record.after),
-        "note": record.note,
-    }
-
-
-def _iso(instant: datetime | None) -> str | None:
-    return None if instant is None else to_iso(instant)
+    return RepairView(
+        run=record.id,
+        outcome=record.outcome,
+        at=record.at,
+        by=record.by,
+        reason=record.reason,
+        backfill=record.backfill,
+        reconcile=record.proposal.reconcile,
+        what=describe(record.proposal),
+        windows=record.proposal.windows,
+        records=record.proposal.records,
+        before=count_rows(record.proposal.rows),
+        after=None if record.after is None else count_rows(record.after),
+        note=record.note,
+    )

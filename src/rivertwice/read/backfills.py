@@ -16,7 +16,7 @@ from rivertwice.backfill.publish import find_refusal
 from rivertwice.backfill.store import METADATA_KEY, app_of, backfill_folder, list_backfills, load_plan
 from rivertwice.core.errors import RequestError
 from rivertwice.core.homes import PipelineHome
-from rivertwice.core.instants import TimeRange, iso_of_ms, to_iso
+from rivertwice.core.instants import TimeRange, from_ms
 from rivertwice.core.locks import is_locked
 from rivertwice.core.settings import Settings
 from rivertwice.read.serving import open_serving
@@ -69,8 +69,91 @@ def decide_state(facts: Facts) -> str:
     return INTERRUPTED if facts.done else PLANNED
 
 
-def list_of_backfills(settings: Settings, name: str, skip: int = 0, limit: int = LISTED) -> dict[str, Any]:
-    """Return the stored backfills, newest first, as plain values, and the windows that are stale.
+@dataclass(frozen=True)
+class Span:
+    """A range of event time, half-open."""
+
+    from_: datetime
+    to: datetime
+
+
+@dataclass(frozen=True)
+class BackfillRow:
+    """A backfill in a list.
+
+    Attributes:
+        why: why it failed, waits or is obsolete.
+        pieces: ranges that its windows lie in. late: late pairs of record and window.
+        done, chunks: how many of how many chunks are computed; chunk_times: when the newest were.
+        rows: that it has computed. sequence: number of its publication.
+        command: what continues it; None: nothing does.
+        runs: the DAG runs that made it.
+    """
+
+    id: str
+    state: str
+    why: str | None
+    reason: str
+    from_: datetime | None
+    to: datetime | None
+    pieces: int
+    windows: int
+    records: int
+    late: int | None
+    done: int
+    chunks: int
+    chunk_times: tuple[datetime, ...]
+    rows: int | None
+    planned_at: datetime
+    published_at: datetime | None
+    sequence: int | None
+    replaces: tuple[str, ...]
+    command: str | None
+    runs: tuple[object, ...] = ()
+
+
+@dataclass(frozen=True)
+class UnreadableBackfill:
+    """A backfill whose plan cannot be read, and why."""
+
+    id: str
+    why: str
+    state: str = "unreadable"
+    runs: tuple[object, ...] = ()
+
+
+@dataclass(frozen=True)
+class StaleWindows:
+    """The ranges of event time that the newest reconcile found stale: how many, and the first of them."""
+
+    total: int
+    ranges: tuple[Span, ...]
+
+
+@dataclass(frozen=True)
+class BackfillList:
+    """The stored backfills, newest first, the windows that are stale, and the DAG runs that have planned nothing yet."""
+
+    name: str
+    total: int
+    skip: int
+    backfills: tuple[BackfillRow | UnreadableBackfill, ...]
+    stale: StaleWindows
+    waiting: tuple[object, ...] = ()
+
+
+@dataclass(frozen=True)
+class EarlierRun:
+    """How long a backfill took from its plan to its publication, and of what size it was."""
+
+    id: str
+    seconds: float
+    records: int
+    windows: int
+
+
+def list_of_backfills(settings: Settings, name: str, skip: int = 0, limit: int = LISTED) -> BackfillList:
+    """Return the stored backfills, newest first, and the windows that are stale.
 
     Args:
         settings: where everything is stored.
@@ -85,12 +168,12 @@ def list_of_backfills(settings: Settings, name: str, skip: int = 0, limit: int =
     serving = {entry.backfill for entry in select_serving(publications, semantics)}
     times = chunk_times(home)
     corrections = Table(home.tables.corrections).open()
-    rows = []
+    rows: list[BackfillRow | UnreadableBackfill] = []
     for backfill in ids[skip : skip + limit]:
         try:
             plan = load_plan(home, backfill)
         except RequestError as error:
-            rows.append({"id": backfill, "state": "unreadable", "why": str(error)})
+            rows.append(UnreadableBackfill(backfill, str(error)))
             continue
         done = None if corrections is None else corrections.applied_version(app_of(backfill))
         audit = read_audit(home, backfill)
@@ -105,16 +188,8 @@ def list_of_backfills(settings: Settings, name: str, skip: int = 0, limit: int =
         )
         rows.append(_row(home, plan, facts, audit, entries, times.get(backfill, {})))
     stale = _stale(home)
-    return {
-        "name": home.root.name,
-        "total": len(ids),
-        "skip": skip,
-        "backfills": rows,
-        "stale": {
-            "total": len(stale),
-            "ranges": [{"from": to_iso(part.start), "to": to_iso(part.end)} for part in stale[:LISTED]],
-        },
-    }
+    ranges = tuple(Span(part.start, part.end) for part in stale[:LISTED])
+    return BackfillList(home.root.name, len(ids), skip, tuple(rows), StaleWindows(len(stale), ranges))
 
 
 def _stale(home: PipelineHome) -> list[TimeRange]:
@@ -130,34 +205,32 @@ def _row(
     audit: Mapping[str, Any] | None,
     entries: Sequence[Entry],
     times: Mapping[int, datetime],
-) -> dict[str, Any]:
+) -> BackfillRow:
     state = decide_state(facts)
     entry = next((each for each in entries if each.seq == facts.published), None)
     failed = [] if audit is None else [check for check in audit["checks"] if not check["passed"]]
-    planned_at = planned_at_of(home, plan.id)
-    return {
-        "id": plan.id,
-        "state": state,
-        "why": _why(state, facts, failed),
-        "reason": plan.reason,
-        "from": iso_of_ms(plan.ranges[0][0]) if plan.ranges else None,
-        "to": iso_of_ms(plan.ranges[-1][1]) if plan.ranges else None,
-        "pieces": len(plan.ranges),
-        "windows": plan.windows,
-        "records": plan.records,
-        "late": plan.late,
-        "done": facts.done,
-        "chunks": len(plan.chunks),
-        "chunk_times": [to_iso(times[chunk]) for chunk in sorted(times)][-20:],
-        "rows": None if audit is None else audit["rows"],
-        "planned_at": to_iso(planned_at),
-        "published_at": None if entry is None else to_iso(entry.created_at),
-        "sequence": facts.published,
-        "replaces": list(plan.replaces),
-        "command": f"rivertwice backfill run {plan.pipeline} --id {plan.id}"
-        if state in (PLANNED, INTERRUPTED, AUDITED, FAILED)
-        else None,
-    }
+    continues = state in (PLANNED, INTERRUPTED, AUDITED, FAILED)
+    return BackfillRow(
+        id=plan.id,
+        state=state,
+        why=_why(state, facts, failed),
+        reason=plan.reason,
+        from_=from_ms(plan.ranges[0][0]) if plan.ranges else None,
+        to=from_ms(plan.ranges[-1][1]) if plan.ranges else None,
+        pieces=len(plan.ranges),
+        windows=plan.windows,
+        records=plan.records,
+        late=plan.late,
+        done=facts.done,
+        chunks=len(plan.chunks),
+        chunk_times=tuple(times[chunk] for chunk in sorted(times))[-20:],
+        rows=None if audit is None else audit["rows"],
+        planned_at=planned_at_of(home, plan.id),
+        published_at=None if entry is None else entry.created_at,
+        sequence=facts.published,
+        replaces=plan.replaces,
+        command=f"rivertwice backfill run {plan.pipeline} --id {plan.id}" if continues else None,
+    )
 
 
 def _why(state: str, facts: Facts, failed: Sequence[Mapping[str, Any]]) -> str | None:
@@ -188,8 +261,8 @@ def chunk_times(home: PipelineHome) -> dict[str, dict[int, datetime]]:
     return found
 
 
-def seconds_of_newest(home: PipelineHome) -> dict[str, Any] | None:
-    """Return how long the newest backfill that was published took from its plan to its publication, and of how many records."""
+def seconds_of_newest(home: PipelineHome) -> EarlierRun | None:
+    """Return how long the newest backfill that was published took."""
     for entry in reversed(read_sequence(home)):
         if entry.kind != PUBLICATION:
             continue
@@ -198,7 +271,7 @@ def seconds_of_newest(home: PipelineHome) -> dict[str, Any] | None:
             seconds = (entry.created_at - planned_at_of(home, plan.id)).total_seconds()
         except (RequestError, FileNotFoundError):  # the plan was removed, or is of another release
             continue
-        return {"id": plan.id, "seconds": round(max(0.0, seconds), 1), "records": plan.records, "windows": plan.windows}
+        return EarlierRun(plan.id, round(max(0.0, seconds), 1), plan.records, plan.windows)
     return None
 
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from rivertwice.core.errors import RequestError
 from rivertwice.core.instants import to_iso, to_ms
+from rivertwice.core.plain import Row
 from rivertwice.core.settings import Settings
 from rivertwice.definition.definition import Definition
 from rivertwice.read.explain import explain
 from rivertwice.read.explain_model import Address, Explanation
-from rivertwice.read.explain_text import to_json
+from rivertwice.read.explain_text import ExplanationJson, to_json
 from rivertwice.read.find import open_rows
 from rivertwice.read.heatmap import axis_key, key_label
 from rivertwice.read.newest import newest_rows
@@ -29,9 +31,50 @@ from rivertwice.timeline.verdicts import AGREES, BY_GRAVITY
 MOST = 50
 
 
+@dataclass(frozen=True)
+class CellRow:
+    """A row of a cell: its window and key, and its verdict; None: it has none of its own. late: records that came too late."""
+
+    start: datetime
+    end: datetime
+    key: str
+    label: str
+    verdict: str | None
+    reason: str
+    late: int
+
+
+@dataclass(frozen=True)
+class CellView:
+    """The rows of a cell, the worst first, and whether there are more."""
+
+    rows: tuple[CellRow, ...]
+    more: bool
+
+
+@dataclass(frozen=True)
+class StoredTruth:
+    """The truth of a row that a verdict gives: column to value, by which pair's verdict of which run; or why there is none."""
+
+    values: Mapping[str, Any] | None
+    why: str
+    pair: str | None = None
+    run: str | None = None
+    at: datetime | None = None
+
+
+@dataclass(frozen=True)
+class ExplanationView:
+    """A row explained, what is known of its truth, and the command that explains it with its truth."""
+
+    explanation: ExplanationJson
+    stored_truth: StoredTruth
+    command: str
+
+
 def read_cell(
     settings: Settings, name: str, pair: str, start: datetime, end: datetime, key: Mapping[str, Any]
-) -> dict[str, Any]:
+) -> CellView:
     """Return the rows of a key whose windows start in a range, the worst first; others are counted.
 
     Args:
@@ -51,24 +94,26 @@ def read_cell(
     serving = open_serving(settings, name)
     definition, runs = serving.definition, read_runs(serving.home)
     if definition is None:
-        return {"rows": [], "more": 0}
+        return CellView((), more=False)
     text = key_text(definition.keys, [key.get(column) for column in definition.keys])
-    judged: dict[tuple[datetime, str], dict[str, Any]] = {}
+    judged: dict[tuple[datetime, str], CellRow] = {}
     if runs is not None:
         within = [(to_ms(start), to_ms(end))]
         verdicts = read_verdicts(serving.home, runs.chain, within, Where("pair").equals(pair))
         for row in [] if verdicts is None else verdicts.to_pylist():
             if row["key"] is not None and axis_key(row["key"], definition) == text:
-                judged[row["window_start"], row["key"]] = row
-    rows = [_judged_row(row, definition) for row in judged.values()]
+                judged[row["window_start"], row["key"]] = _judged_row(row, definition)
     found, more = _served(settings, name, definition, start, end, key)
-    rows += [row for row in found if (row["instant"], row["key"]) not in judged]
-    rows.sort(key=lambda row: (row["rank"], -row["late"], row["instant"], row["key"]))
-    plain = [{field: value for field, value in row.items() if field not in ("rank", "instant")} for row in rows[:MOST]]
-    return {"rows": plain, "more": more or len(rows) > MOST}
+    rows = [*judged.values(), *(row for row in found if (row.start, row.key) not in judged)]
+    rows.sort(key=lambda row: (_rank(row.verdict), -row.late, row.start, row.key))
+    return CellView(tuple(rows[:MOST]), more or len(rows) > MOST)
 
 
-def parse_cell_key(text: str | None) -> dict[str, Any]:
+def _rank(verdict: str | None) -> int:
+    return len(BY_GRAVITY) if verdict is None else BY_GRAVITY.index(verdict)
+
+
+def parse_cell_key(text: str | None) -> Row:
     """Return a key that the page sends: a JSON object; nothing for rows without keys. Pure.
 
     Raises:
@@ -86,23 +131,15 @@ def parse_cell_key(text: str | None) -> dict[str, Any]:
     return key
 
 
-def _judged_row(row: Mapping[str, Any], definition: Definition) -> dict[str, Any]:
-    return {
-        "instant": row["window_start"],
-        "rank": BY_GRAVITY.index(row["verdict"]),
-        "start": to_iso(row["window_start"]),
-        "end": to_iso(row["window_end"]),
-        "key": row["key"],
-        "label": key_label(axis_key(row["key"], definition)),
-        "verdict": row["verdict"],
-        "reason": row["reason"],
-        "late": row["late"] or 0,
-    }
+def _judged_row(row: Mapping[str, Any], definition: Definition) -> CellRow:
+    label = key_label(axis_key(row["key"], definition))
+    window = (row["window_start"], row["window_end"])
+    return CellRow(*window, row["key"], label, row["verdict"], row["reason"], row["late"] or 0)
 
 
 def _served(
     settings: Settings, name: str, definition: Definition, start: datetime, end: datetime, key: Mapping[str, Any]
-) -> tuple[list[dict[str, Any]], bool]:
+) -> tuple[list[CellRow], bool]:
     """Return rows of the key that are served, without their own verdict, and whether there are more."""
     served = open_rows(settings, name, BY_NAME[SERVED])
     if served is None:
@@ -110,18 +147,9 @@ def _served(
     window = definition.window
     columns = [window.start_column, window.end_column, *definition.row_keys]
     table = newest_rows(served.choose(start, end, key, columns), MOST + 1)
+    why = f"it has no separate verdict: {AGREES} if its window was judged"
     rows = [
-        {
-            "instant": begin,
-            "rank": len(BY_GRAVITY),
-            "start": to_iso(begin),
-            "end": to_iso(close),
-            "key": text,
-            "label": key_label(axis_key(text, definition)),
-            "verdict": None,
-            "reason": f"it has no separate verdict: {AGREES} if its window was judged",
-            "late": 0,
-        }
+        CellRow(begin, close, text, key_label(axis_key(text, definition)), None, why, 0)
         for begin, close, text in zip(
             table[window.start_column].to_pylist(),
             table[window.end_column].to_pylist(),
@@ -139,8 +167,8 @@ def _served(
 # definition's tolerance. So the truth is known without Spark of every row that agrees, in either pair.
 
 
-def explain_for_page(settings: Settings, name: str, start: datetime, key: str | None, now: datetime) -> dict[str, Any]:
-    """Return the explanation of a row as plain values, with what is known of its truth.
+def explain_for_page(settings: Settings, name: str, start: datetime, key: str | None, now: datetime) -> ExplanationView:
+    """Return the explanation of a row, with what is known of its truth.
 
     Raises:
         RequestError: there is no such window or key; the nearest ones are given.
@@ -149,28 +177,24 @@ def explain_for_page(settings: Settings, name: str, start: datetime, key: str | 
     plain = to_json(explanation)
     for verdict in plain["verdicts"]:
         del verdict["age_s"]  # the browser counts it on from `at`
-    return {
-        "explanation": plain,
-        "stored_truth": describe_stored_truth(explanation),
-        "command": explain_command(explanation.address),
-    }
+    return ExplanationView(plain, describe_stored_truth(explanation), explain_command(explanation.address))
 
 
-def describe_stored_truth(explanation: Explanation) -> dict[str, Any]:
+def describe_stored_truth(explanation: Explanation) -> StoredTruth:
     """Return the truth that the newest reconcile's verdict gives, or why it gives none. Pure."""
     for verdict in explanation.verdicts:
         has_row = explanation.has_served if verdict.pair == "served" else explanation.has_stream
         if verdict.verdict == AGREES and verdict.stale is None and has_row:
             values = {column.name: json_value(getattr(column, verdict.pair)) for column in explanation.columns}
             why = f"{verdict.run} found the {verdict.pair} row equal to the truth, and nothing came after it"
-            return {"values": values, "pair": verdict.pair, "run": verdict.run, "at": to_iso(verdict.at), "why": why}
+            return StoredTruth(values, why, verdict.pair, verdict.run, verdict.at)
     if not explanation.verdicts:
         why = "no reconcile has judged this row"
     elif all(verdict.stale for verdict in explanation.verdicts):
         why = f"the newest verdicts are out of date: {explanation.verdicts[0].stale}"
     else:
         why = "the newest reconcile compared it with the truth and found it different; what the truth is, only the log says"
-    return {"values": None, "why": why}
+    return StoredTruth(None, why)
 
 
 def explain_command(address: Address) -> str:

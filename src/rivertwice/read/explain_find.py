@@ -16,6 +16,7 @@ from rivertwice.backfill.store import load_plan
 from rivertwice.core.errors import RequestError
 from rivertwice.core.homes import PipelineHome, Place
 from rivertwice.core.instants import EPOCH, iso_of_ms, to_iso, to_ms
+from rivertwice.core.plain import Row
 from rivertwice.definition.definition import Definition
 from rivertwice.read.explain_kinds import facts_of
 from rivertwice.read.explain_model import (
@@ -86,7 +87,7 @@ def read_window(home: PipelineHome, served: Any, definition: Definition, start: 
     return WindowRows(*[None if rows is None else rows.filter(pc.equal(rows[column], exact)) for rows in read])
 
 
-def parse_key(text: str | None, names: Sequence[str]) -> dict[str, Any]:
+def parse_key(text: str | None, names: Sequence[str]) -> Row:
     """Return the key that a person wrote: a JSON object, or the value alone if there is one key column. Pure.
 
     Raises:
@@ -131,7 +132,7 @@ def of_key(rows: pa.Table, key: Mapping[str, Any], definition: Definition) -> pa
     return rows if condition is None else rows.filter(condition)
 
 
-def keys_in(rows: Sequence[pa.Table], names: Sequence[str]) -> dict[str, dict[str, Any]]:
+def keys_in(rows: Sequence[pa.Table], names: Sequence[str]) -> dict[str, Row]:
     """Return the keys of rows: their text to key column and value. Pure."""
     found: dict[str, dict[str, Any]] = {}
     for table in rows:
@@ -230,7 +231,7 @@ class PipelineState:
         return tuple(self.shape.differences(one, other))
 
 
-def first_row(rows: pa.Table | None) -> dict[str, Any] | None:
+def first_row(rows: pa.Table | None) -> Row | None:
     """Return the first row of a table; None if there is none."""
     found: list[dict[str, Any]] = [] if rows is None else rows.slice(0, 1).to_pylist()
     return found[0] if found else None
@@ -333,7 +334,7 @@ def head_moves(entries: Sequence[Entry]) -> list[HeadMove]:
 
 def judged_rows(
     pipeline: PipelineState, chain: Chain | None, address: Address, read: Callable[..., pa.Table | None]
-) -> list[dict[str, Any]]:
+) -> list[Row]:
     """Return the verdicts or causes of the row that hold for the newest reconcile, and those of all rows of its window.
 
     Args:

@@ -17,9 +17,13 @@ _SHOWN = 10
 _WIDTH = 11
 
 
-def to_json(explanation: Explanation) -> dict[str, Any]:
-    """Return an explanation as JSON can hold it: instants as ISO 8601, decimals as text, no digit lost."""
-    plain: dict[str, Any] = json_value(dataclasses.asdict(explanation))
+ExplanationJson = dict[str, Any]
+"""An explanation as JSON can hold it: values of a user's columns, instants as ISO 8601, decimals as text, no digit lost."""
+
+
+def to_json(explanation: Explanation) -> ExplanationJson:
+    """Return an explanation for programs."""
+    plain: ExplanationJson = json_value(dataclasses.asdict(explanation))
     plain["reads"]["records"] = explanation.reads.records
     return plain
 

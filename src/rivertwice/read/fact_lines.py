@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
-from rivertwice.agent.health import AGENT_SILENT, SPEAKS_WITHIN, is_lag_fresh
-from rivertwice.core.instants import from_ms, to_iso, to_ms
-from rivertwice.read.facts import Facts, instant_of
+from rivertwice.agent.health import AGENT_SILENT, SPEAKS_WITHIN
+from rivertwice.agent.view import Unreadable
+from rivertwice.core.instants import from_ms, to_ms
+from rivertwice.read.facts import Facts
 from rivertwice.read.now import expected_every, why_stale
 from rivertwice.read.problems import BAD, CALM, GOOD, NONE, WARN, moment, share
 from rivertwice.timeline.verdicts import LATE
@@ -17,13 +18,29 @@ BEATS = timedelta(seconds=10)
 """What changes every second is shown to this precision."""
 
 
-def describe_facts(facts: Facts, now: datetime) -> Iterator[dict[str, Any]]:
+@dataclass(frozen=True)
+class FactLine:
+    """A fact: its name and text, the instant that it is of, its tone, and why it is stale.
+
+    Attributes:
+        to_s: the instant is given to so many seconds; None: exactly.
+    """
+
+    name: str
+    text: str
+    at: datetime | None
+    tone: str
+    stale: str | None = None
+    to_s: int | None = None
+
+
+def describe_facts(facts: Facts, now: datetime) -> Iterator[FactLine]:
     """Yield each fact with its text, the instant it is of, and why it is stale if it is older than it should be."""
     seen, view = facts.observation, facts.stream
     wanted = seen.intent is not None and seen.intent.desired == "running"
     beat = seen.heartbeat
     if seen.intent is not None:
-        yield _fact("Wanted", f"{seen.intent.desired}, by {seen.intent.by}", seen.intent.updated_at, NONE)
+        yield FactLine("Wanted", f"{seen.intent.desired}, by {seen.intent.by}", seen.intent.updated_at, NONE)
     silent = wanted and (seen.agent_at is None or now - seen.agent_at > AGENT_SILENT)
     text = "never ran here" if seen.agent_at is None else "reports each second" if not silent else "does not report"
     yield _beat(
@@ -36,7 +53,7 @@ def describe_facts(facts: Facts, now: datetime) -> Iterator[dict[str, Any]]:
     if beat is not None:
         is_silent = seen.owner is not None and now - beat.at > SPEAKS_WITHIN
         driver = (
-            f"{seen.state}, epoch {beat.epoch}, batch {view['batch']}"
+            f"{seen.state}, epoch {beat.epoch}, batch {view.batch}"
             if seen.owner is not None
             else f"{seen.state}; the last one had epoch {beat.epoch}"
         )
@@ -46,40 +63,39 @@ def describe_facts(facts: Facts, now: datetime) -> Iterator[dict[str, Any]]:
         yield _beat(
             "Lag",
             lag_count(facts) or "not known",
-            instant_of(view["lag_at"]),
-            GOOD if is_lag_fresh(view) else NONE,
+            view.lag_at,
+            GOOD if view.is_lag_fresh else NONE,
             why_lag_is_stale(facts),
         )
-    watermark = instant_of(view["watermark"])
-    if watermark is not None and beat is not None:
-        yield _beat("Watermark", f"windows that ended by {moment(watermark)} are closed", beat.at, NONE)
-    until = instant_of((view.get("served") or {}).get("until"))
-    if until is not None:
-        is_current = view["served"]["is_current"]
-        text = f"windows that ended by {moment(until)} are in the table that readers see"
-        yield _fact("Served", text, until, NONE if is_current else WARN, None if is_current else "more is committed")
+    if view.watermark is not None and beat is not None:
+        yield _beat("Watermark", f"windows that ended by {moment(view.watermark)} are closed", beat.at, NONE)
+    served = view.served
+    if not isinstance(served, Unreadable) and served.until is not None:
+        text = f"windows that ended by {moment(served.until)} are in the table that readers see"
+        late = (NONE, None) if served.is_current else (WARN, "more is committed")
+        yield FactLine("Served", text, served.until, *late)
     if facts.head is not None:
-        yield _fact(
+        yield FactLine(
             "Timeline",
             f"{facts.head.payload['timeline']} serves: {facts.head.payload['reason']}",
             facts.head.created_at,
             NONE,
         )
     if facts.published is not None:
-        yield _fact("Published", f"{facts.published.payload['backfill']}", facts.published.created_at, NONE)
+        yield FactLine("Published", f"{facts.published.payload['backfill']}", facts.published.created_at, NONE)
     yield from _judged(facts, now)
     if facts.savepoints is not None and facts.savepoints.proved_at is not None:
         proved, limit = facts.savepoints.proved_at, facts.savepoints.limit
         old = f"its limit is {_span(limit)}" if wanted and now - proved > limit else None
-        yield _fact("Proved savepoint", "a fall-back can begin there", proved, WARN if old else GOOD, old)
+        yield FactLine("Proved savepoint", "a fall-back can begin there", proved, WARN if old else GOOD, old)
     if facts.retention_at is not None and facts.retention is not None:
-        summary = facts.retention.get("summary")
-        yield _fact(
+        summary = facts.retention.summary
+        yield FactLine(
             "Retention", summary or "no record that is needed is at risk", facts.retention_at, WARN if summary else GOOD
         )
     if seen.last_exit is not None:
         last = seen.last_exit
-        yield _fact(
+        yield FactLine(
             "Last end of a driver",
             f"{last.failure}, epoch {last.epoch}: {last.message[:200]}",
             last.at,
@@ -87,7 +103,7 @@ def describe_facts(facts: Facts, now: datetime) -> Iterator[dict[str, Any]]:
         )
 
 
-def _judged(facts: Facts, now: datetime) -> Iterator[dict[str, Any]]:
+def _judged(facts: Facts, now: datetime) -> Iterator[FactLine]:
     verdict, quality = facts.verdict, facts.quality
     if verdict is not None:
         served = ", ".join(f"{word} {number}" for word, number in verdict.served.items() if number)
@@ -99,17 +115,17 @@ def _judged(facts: Facts, now: datetime) -> Iterator[dict[str, Any]]:
         lacks = verdict.late_share is not None and verdict.late_share > verdict.limit and verdict.served.get(LATE, 0)
         tone = BAD if not verdict.passed or lacks else WARN if verdict.findings else GOOD
         stale = verdict_stale(facts, now)
-        yield _fact("Verdict on what is served", f"{served or 'no rows'}{late}", verdict.at, tone, stale)
+        yield FactLine("Verdict on what is served", f"{served or 'no rows'}{late}", verdict.at, tone, stale)
         stream = ", ".join(f"{word} {number}" for word, number in verdict.stream.items() if number)
-        yield _fact("Verdict on the stream", stream or "no rows", verdict.at, NONE, stale)
+        yield FactLine("Verdict on the stream", stream or "no rows", verdict.at, NONE, stale)
     if quality is not None:
-        failing = ", ".join(f"{number} {word}" for word, number in quality["failing"].items() if number)
+        failing = ", ".join(f"{number} {word}" for word, number in quality.failing.items() if number)
         text = (
-            f"{failing} of {quality['expectations']} expectations fail"
+            f"{failing} of {quality.expectations} expectations fail"
             if failing
-            else f"all {quality['expectations']} expectations hold"
+            else f"all {quality.expectations} expectations hold"
         )
-        yield _fact("Data quality", text, instant_of(quality["at"]), WARN if failing else GOOD)
+        yield FactLine("Data quality", text, quality.at, WARN if failing else GOOD)
 
 
 def verdict_stale(facts: Facts, now: datetime) -> str | None:
@@ -120,36 +136,32 @@ def verdict_stale(facts: Facts, now: datetime) -> str | None:
     why = why_stale(facts)
     if why is not None:
         return why
-    has_news = facts.stream.get("batch") is not None and facts.stream["batch"] != verdict.batch
-    if has_news and facts.stream.get("desired") == "running" and now - verdict.at > expected_every(facts):
+    has_news = facts.stream.batch is not None and facts.stream.batch != verdict.batch
+    if has_news and facts.stream.desired == "running" and now - verdict.at > expected_every(facts):
         return f"a new one is expected every {_span(expected_every(facts) / 2)}"
     return None
 
 
-def _fact(name: str, text: str, at: datetime | None, tone: str, stale: str | None = None) -> dict[str, Any]:
-    return {"name": name, "text": text, "at": None if at is None else to_iso(at), "tone": tone, "stale": stale}
-
-
-def _beat(name: str, text: str, at: datetime | None, tone: str, stale: str | None = None) -> dict[str, Any]:
+def _beat(name: str, text: str, at: datetime | None, tone: str, stale: str | None = None) -> FactLine:
     """Return a fact whose instant moves each second; it is given to ten seconds: an unchanged answer stays the same for as long."""
     step = BEATS // timedelta(milliseconds=1)
     rounded = None if at is None else from_ms(to_ms(at) // step * step)
-    return {**_fact(name, text, rounded, tone, stale), "to_s": BEATS // timedelta(seconds=1)}
+    return FactLine(name, text, rounded, tone, stale, to_s=BEATS // timedelta(seconds=1))
 
 
 def lag_count(facts: Facts) -> str | None:
     """Return the lag as a number with commas; None if nothing ever ran."""
-    lag = facts.stream["lag"]
+    lag = facts.stream.lag
     if lag is None:
-        return None if facts.stream["heartbeat_age_s"] is None else "not known"
+        return None if facts.stream.heartbeat_age_s is None else "not known"
     return f"{lag:,}"
 
 
 def why_lag_is_stale(facts: Facts) -> str | None:
     """Return why the lag is not of now; None if it is, or nothing ever ran."""
-    if facts.stream["heartbeat_age_s"] is None or is_lag_fresh(facts.stream):
+    if facts.stream.heartbeat_age_s is None or facts.stream.is_lag_fresh:
         return None
-    if facts.stream["driver"] is None:
+    if facts.stream.driver is None:
         return "no driver is running to ask Kafka"
     return "the driver gets no answer from Kafka"
 

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from rivertwice.agent.alert_model import Alert
 from rivertwice.agent.health import StreamObservation
-from rivertwice.core.instants import parse_iso
+from rivertwice.agent.view import QualityView, StreamView
+from rivertwice.retention.summary import RetentionBrief
 from rivertwice.timeline.sequence import Entry
+
+if TYPE_CHECKING:
+    from rivertwice.backfill.load_state import LoadProgress
+    from rivertwice.backfill.stream_unread import StreamLoadProgress
 
 
 @dataclass(frozen=True)
@@ -94,7 +99,6 @@ class Facts:
     """What is true of one pipeline.
 
     Attributes:
-        stream: what `agent.view.view_stream` returns.
         alerts: those whose cause lasts, of the pipeline and of the whole home.
         head_at: when the head last moved, its number in the sequence, and to which timeline.
         published_at: the newest publication, and its number.
@@ -108,26 +112,21 @@ class Facts:
 
     name: str
     observation: StreamObservation
-    stream: Mapping[str, Any]
+    stream: StreamView
     alerts: tuple[Alert, ...] = ()
     verdict: RunVerdict | None = None
     head: Entry | None = None
     published: Entry | None = None
     began_at: datetime | None = None
-    quality: Mapping[str, Any] | None = None
-    retention: Mapping[str, Any] | None = None
+    quality: QualityView | None = None
+    retention: RetentionBrief | None = None
     retention_at: datetime | None = None
     savepoints: Savepoints | None = None
-    first_load: Mapping[str, Any] | None = None
-    stream_load: Mapping[str, Any] | None = None
+    first_load: LoadProgress | None = None
+    stream_load: StreamLoadProgress | None = None
     operation: UnfinishedOperation | None = None
     reconcile_every: timedelta | None = None
     compare: bool = True
     has_room: bool = True
     dead: str = ""
     unread: tuple[tuple[str, str], ...] = ()
-
-
-def instant_of(text: str | None) -> datetime | None:
-    """Return the instant of a text that a view contains."""
-    return None if text is None else parse_iso(text).astimezone(UTC)

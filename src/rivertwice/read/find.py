@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,6 +13,7 @@ from rivertwice.core.errors import RequestError
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.installed import base_of
 from rivertwice.core.instants import from_ms
+from rivertwice.core.plain import Row
 from rivertwice.core.settings import Settings
 from rivertwice.storage import Table, TableFiles
 from rivertwice.timeline.committed import newest_batch
@@ -33,7 +34,7 @@ _ADDRESS = ("pair", "window_start", "window_end", "key")
 _STAMP = pa.timestamp("us", "UTC")
 
 
-def newest_chain(home: PipelineHome) -> tuple[Chain, dict[str, Any]] | None:
+def newest_chain(home: PipelineHome) -> tuple[Chain, Row] | None:
     """Return the runs whose rows hold for the newest one, newest first, and that run's row; None before the first."""
     table = Table(home.tables.reconciles).open()
     if table is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rivertwice.core.errors import RequestError
-from rivertwice.core.instants import from_ms, to_iso, to_ms
+from rivertwice.core.instants import from_ms, to_ms
 from rivertwice.core.settings import Settings
 from rivertwice.definition.definition import Definition
 from rivertwice.read.serving import Runs, Serving, open_serving, read_runs
@@ -182,6 +182,15 @@ class Present:
 
 
 @dataclass(frozen=True)
+class MarkedCell:
+    """A cell that does not simply agree: verdict to rows, late records, and the reason if there is one."""
+
+    rows: Mapping[str, int]
+    late: int
+    reason: str
+
+
+@dataclass(frozen=True)
 class Cells:
     """The cells that are shown.
 
@@ -191,7 +200,7 @@ class Cells:
     """
 
     letters: list[str] = field(default_factory=list)
-    marked: list[dict[int, dict[str, Any]]] = field(default_factory=list)
+    marked: list[dict[int, MarkedCell]] = field(default_factory=list)
 
 
 def fill_cells(judged: CellVerdict, shown: Mapping[int, int], count: int, present: Present, columns: Columns) -> Cells:
@@ -226,13 +235,11 @@ def fill_cells(judged: CellVerdict, shown: Mapping[int, int], count: int, presen
         marked = np.flatnonzero(has_rows[place] & ((worst[place] < agreeing) | (counts[place, :, -1] > 0)))
         cells.marked.append(
             {
-                column: {
-                    "rows": {
-                        word: int(number) for word, number in zip(WORDS, counts[place, column], strict=True) if number
-                    },
-                    "late": int(late[place, column]),
-                    "reason": reasons.get((place, column), ""),
-                }
+                column: MarkedCell(
+                    {word: int(number) for word, number in zip(WORDS, counts[place, column], strict=True) if number},
+                    int(late[place, column]),
+                    reasons.get((place, column), ""),
+                )
                 for column in marked.tolist()
             }
         )
@@ -284,7 +291,25 @@ def _reasons(
 # How old what a reconcile says is, and which columns changed since: a head move, a publication, or records that came after it.
 
 
-def describe_age(serving: Serving, definition: Definition, runs: Runs, columns: Columns) -> dict[str, Any]:
+@dataclass(frozen=True)
+class RunAge:
+    """The newest reconcile, and what changed after it.
+
+    Attributes:
+        moved: that the head left what it saw, and where to. published, read: columns that changed since.
+    """
+
+    run: str
+    at: datetime
+    timeline: str
+    batch: int
+    sequence: int
+    moved: str | None
+    published: Sequence[int]
+    read: Sequence[int]
+
+
+def describe_age(serving: Serving, definition: Definition, runs: Runs, columns: Columns) -> RunAge:
     """Return the newest reconcile, whether the head moved after it, and which columns changed after it.
 
     A column changed if a publication that serves covers windows of it, or if a batch may have read records of them.
@@ -305,18 +330,16 @@ def describe_age(serving: Serving, definition: Definition, runs: Runs, columns: 
     )
     # A record belongs to windows that start up to a window's length, less a step, before its own.
     reach = [(low - max(0, length_ms - step_ms), high + 1) for low, high in batches]
-    moved = moved_after(entries, path, run)
-    return {
-        "run": run["run"],
-        "at": to_iso(run["created_at"]),
-        "timeline": run["timeline"],
-        "batch": run["batch"],
-        "sequence": run["sequence"],
-        "moved": moved,
-        "published": columns.touched(published),
-        "read": columns.touched(reach),
-        "newest_batch": None if last is None else last.batch,
-    }
+    return RunAge(
+        run=run["run"],
+        at=run["created_at"],
+        timeline=run["timeline"],
+        batch=run["batch"],
+        sequence=run["sequence"],
+        moved=moved_after(entries, path, run),
+        published=columns.touched(published),
+        read=columns.touched(reach),
+    )
 
 
 def moved_after(entries: list[Entry], path: list[Segment], run: Mapping[str, Any]) -> str | None:
@@ -380,8 +403,58 @@ class HeatmapQuery:
     limit: int = 25
 
 
-def read_heatmap(settings: Settings, name: str, asked: HeatmapQuery) -> dict[str, Any]:
-    """Return the heatmap of a pipeline as plain values; instants are epoch milliseconds, ages are the browser's.
+@dataclass(frozen=True)
+class HeatmapKey:
+    """A line of the heatmap: its key, the text of it, its rows by verdict, and late records."""
+
+    key: str
+    label: str
+    rows: Mapping[str, int]
+    late: int
+
+
+@dataclass(frozen=True)
+class Heatmap:
+    """Windows and keys with the verdict of the newest reconcile on each cell; instants are epoch milliseconds.
+
+    Attributes:
+        counts: verdict to rows, of all. columns: verdict to rows in each column.
+        is_window: whether a column is one window. extent: of all windows.
+        letters, cells: of each key, one letter a column, and what is known of cells that do not simply agree.
+        is_last: whether no key follows. note: what is not known of other keys.
+    """
+
+    name: str
+    pair: str
+    run: RunAge
+    counts: Mapping[str, int]
+    level: str
+    levels: tuple[str, ...]
+    is_window: bool
+    windows: str
+    extent: tuple[int, int]
+    start_ms: int
+    step_ms: int
+    count: int
+    columns: Mapping[str, Sequence[int]]
+    keys: tuple[HeatmapKey, ...]
+    skip: int
+    is_last: bool
+    note: str
+    letters: Sequence[str]
+    cells: Sequence[Mapping[int, MarkedCell]]
+
+
+@dataclass(frozen=True)
+class NotCompared:
+    """Nothing was compared yet."""
+
+    name: str
+    run: None = None
+
+
+def read_heatmap(settings: Settings, name: str, asked: HeatmapQuery) -> Heatmap | NotCompared:
+    """Return the heatmap of a pipeline.
 
     Raises:
         RequestError: there is no such pair or level.
@@ -392,7 +465,7 @@ def read_heatmap(settings: Settings, name: str, asked: HeatmapQuery) -> dict[str
     serving = open_serving(settings, name)
     runs = read_runs(serving.home)
     if serving.definition is None or runs is None:
-        return {"run": None, "name": name, "pair": asked.pair}
+        return NotCompared(name)
     extent = _extent(serving, serving.definition)
     levels = levels_of(
         serving.definition.window.step // timedelta(milliseconds=1), is_aligned=_has_known_starts(serving.definition)
@@ -405,36 +478,35 @@ def read_heatmap(settings: Settings, name: str, asked: HeatmapQuery) -> dict[str
     cells = fill_cells(judged, shown, len(keys), present, columns)
     ranked = {judged.names[number]: (counts, late) for number, counts, late in judged.rank_keys()}
     by_column = judged.counts_by_column(columns)
-    return {
-        "name": serving.home.root.name,
-        "pair": asked.pair,
-        "run": describe_age(serving, serving.definition, runs, columns),
-        "counts": runs.newest["counts"].get(asked.pair, {}),
-        "level": level.name,
-        "levels": [each.name for each in levels],
-        "is_window": level is levels[0] and _has_known_starts(serving.definition),
-        "window_ms": serving.definition.window.length // timedelta(milliseconds=1),
-        "windows": serving.definition.window.text,
-        "extent": extent,
-        "start_ms": columns.start_ms,
-        "step_ms": columns.step_ms,
-        "count": columns.count,
-        "columns": {word: counts.tolist() for word, counts in zip(WORDS, by_column, strict=True) if counts.any()},
-        "keys": [
-            {
-                "key": key,
-                "label": key_label(key),
-                "rows": {word: n for word, n in zip(WORDS, ranked.get(key, ((), 0))[0], strict=False) if n},
-                "late": ranked.get(key, ((), 0))[1],
-            }
-            for key in keys
-        ],
-        "skip": asked.skip,
-        "is_last": is_last,
-        "note": note,
-        "letters": cells.letters,
-        "cells": cells.marked,
-    }
+    none: tuple[Sequence[int], int] = ((), 0)
+    lines = []
+    for key in keys:
+        counts, late = ranked.get(key, none)
+        lines.append(
+            HeatmapKey(key, key_label(key), {word: n for word, n in zip(WORDS, counts, strict=False) if n}, late)
+        )
+    has_known_starts = _has_known_starts(serving.definition)
+    return Heatmap(
+        name=serving.home.root.name,
+        pair=asked.pair,
+        run=describe_age(serving, serving.definition, runs, columns),
+        counts=runs.newest["counts"].get(asked.pair, {}),
+        level=level.name,
+        levels=tuple(each.name for each in levels),
+        is_window=level is levels[0] and has_known_starts,
+        windows=serving.definition.window.text,
+        extent=extent,
+        start_ms=columns.start_ms,
+        step_ms=columns.step_ms,
+        count=columns.count,
+        columns={word: counts.tolist() for word, counts in zip(WORDS, by_column, strict=True) if counts.any()},
+        keys=tuple(lines),
+        skip=asked.skip,
+        is_last=is_last,
+        note=note,
+        letters=cells.letters,
+        cells=cells.marked,
+    )
 
 
 def key_label(key: str) -> str:
@@ -576,8 +648,3 @@ def _of_keys(serving: Serving, definition: Definition, keys: Sequence[str]) -> l
 
 def _sql_text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def parse_asked(values: Mapping[str, Any]) -> HeatmapQuery:
-    """Return what a request asks for, from its parameters that are given. Pure."""
-    return replace(HeatmapQuery(), **{name: value for name, value in values.items() if value is not None})

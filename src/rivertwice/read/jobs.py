@@ -48,17 +48,15 @@ def _of_facts(facts: Facts) -> Iterator[Job]:
     if facts.observation.state == "restoring" and facts.observation.memory.fall_back is not None:
         yield Job("fall-back to the newest proved savepoint", "running", facts.observation.memory.fall_back.since)
     if load is not None:
-        windows, left = load["windows"], load["windows_left"]
-        is_counted = windows is not None and left is not None
-        done, total = (windows - left, windows) if is_counted else (load["step"], load["steps"])
-        state = "running" if load["process"] else "no process works on it"
-        yield Job(
-            f"first load {load['load'] or ''}".strip(), state, None, done, total, "windows" if is_counted else "steps"
-        )
+        done, total, of = load.step, load.steps, "steps"
+        if load.windows is not None and load.windows_left is not None:
+            done, total, of = load.windows - load.windows_left, load.windows, "windows"
+        state = "running" if load.process else "no process works on it"
+        yield Job(f"first load {load.load or ''}".strip(), state, None, done, total, of)
     if stream_load is not None:
-        records = stream_load["records"]
-        done = records - stream_load["records_left"]
-        yield Job(f"first load {stream_load['load']} by the stream", "running", None, done, records, "records")
+        done = stream_load.records - stream_load.records_left
+        title = f"first load {stream_load.load} by the stream"
+        yield Job(title, "running", None, done, stream_load.records, "records")
 
 
 def _backfills(home: PipelineHome) -> Iterator[Job]:

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivertwice.core.instants import to_iso, to_ms
+from rivertwice.core.instants import to_ms
 from rivertwice.core.settings import Settings
 from rivertwice.definition.definition import Definition
 from rivertwice.read.serving import Runs, Serving, open_serving, read_runs
@@ -60,8 +60,27 @@ def count_lateness(late_s: np.ndarray[Any, np.dtype[np.float64]], edges: Sequenc
     return bars[: last + 1]
 
 
-def read_lateness(settings: Settings, name: str, start: datetime | None, end: datetime | None) -> dict[str, Any]:
-    """Return how late the late records of some windows were, as plain values.
+@dataclass(frozen=True)
+class Lateness:
+    """How late the late records of some windows were.
+
+    Attributes:
+        source: `late rows`, or `causes` of the reconcile `run`; None: nothing can be late.
+        watermark_s: how far the watermark is held back.
+    """
+
+    name: str
+    source: str | None
+    watermark_s: float | None
+    bars: tuple[Bar, ...] = ()
+    total: int = 0
+    run: str | None = None
+    from_: datetime | None = None
+    to: datetime | None = None
+
+
+def read_lateness(settings: Settings, name: str, start: datetime | None, end: datetime | None) -> Lateness:
+    """Return how late the late records of some windows were.
 
     Where the late policy keeps late rows, they are counted up to now. Else those are that the newest reconcile named.
 
@@ -76,7 +95,7 @@ def read_lateness(settings: Settings, name: str, start: datetime | None, end: da
     sources = [] if definition is None else definition.streams.values()
     delays = [source.watermark.total_seconds() for source in sources if source.has_watermark]
     if definition is None or not delays:
-        return {"name": serving.home.root.name, "source": None, "bars": [], "total": 0, "watermark_s": None}
+        return Lateness(serving.home.root.name, None, None)
     is_kept = definition.late.keeps_rows
     table = serving.home.tables.late_rows if is_kept else serving.home.tables.causes
     bounds = Table(table).bounds("window_start")
@@ -87,18 +106,16 @@ def read_lateness(settings: Settings, name: str, start: datetime | None, end: da
     if low is not None and high is not None and low < high:
         within = [(to_ms(low), to_ms(high))]
         late_s = _of_late_rows(serving, within) if is_kept else _of_causes(serving, definition, runs, within)
-    bars = count_lateness(late_s)
-    return {
-        "name": serving.home.root.name,
-        "source": "late rows" if is_kept else "causes",
-        "run": None if is_kept or runs is None else runs.newest["run"],
-        "from": None if low is None else to_iso(low),
-        "to": None if high is None else to_iso(high),
-        "watermark_s": max(delays),
-        "total": len(late_s),
-        "worst_s": float(late_s.max()) if len(late_s) else None,
-        "bars": [{"from_s": bar.from_s, "to_s": bar.to_s, "count": bar.count, "until": bar.until} for bar in bars],
-    }
+    return Lateness(
+        name=serving.home.root.name,
+        source="late rows" if is_kept else "causes",
+        watermark_s=max(delays),
+        bars=tuple(count_lateness(late_s)),
+        total=len(late_s),
+        run=None if is_kept or runs is None else runs.newest["run"],
+        from_=low,
+        to=high,
+    )
 
 
 def _of_causes(

@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rivertwice.core.errors import RequestError
 from rivertwice.core.settings import Settings
@@ -42,10 +41,37 @@ class LogLine:
     text: str
 
 
+@dataclass(frozen=True)
+class LogView:
+    """The end of a log.
+
+    Attributes:
+        missing: there is no such log.
+        cut: bytes before the first line that was looked at.
+        again: the log began again, so lines shown before may be missing in between.
+        end: where it ends, for the next question.
+        left_out: lines that fit and are not shown. searched: lines that were looked at.
+        whole: whether all of the agent's log may be read. ui: where the Spark UI is; ui_on: whether it is on.
+    """
+
+    of: str
+    missing: bool
+    size: int
+    cut: int
+    again: bool
+    end: str
+    left_out: int
+    searched: int
+    lines: tuple[LogLine, ...]
+    whole: bool
+    ui: str | None
+    ui_on: bool
+
+
 def describe_log(
     settings: Settings, name: str, of: str, *, q: str = "", level: str = "all", after: str = "", whole: bool = False
-) -> dict[str, Any]:
-    """Return the end of a log as plain values.
+) -> LogView:
+    """Return the end of a log.
 
     Args:
         settings: where the logs are.
@@ -55,10 +81,6 @@ def describe_log(
         level: one of `LEVELS`: only lines of this level or a worse one.
         after: where an earlier answer ended (its `end`): only what was written since. Empty: from `TAIL` bytes before the end.
         whole: whether the one who asks may read all pipelines, and so all of the agent's log.
-
-    Returns:
-        lines (level, text), end, again (the log began again, so lines shown before may be missing in between), cut (bytes before the
-        first line that was looked at), left_out (lines that fit and are not shown), size, missing (there is no such log).
 
     Raises:
         RequestError: there is no such log or level.
@@ -82,17 +104,20 @@ def describe_log(
     ]
     shown = fitting[-MOST:]
     end = size - (len(data) - (data.rfind(b"\n") + 1))
-    return {
-        "of": of,
-        "missing": size == 0 and not path.exists(),
-        "size": size,
-        "cut": 0 if is_on else max(0, size - len(data)),
-        "again": bool(after) and not is_on,
-        "end": f"{end}.{mark}",
-        "left_out": len(fitting) - len(shown),
-        "searched": len(lines),
-        "lines": [{"level": line.level, "text": line.text} for line in shown],
-    }
+    return LogView(
+        of=of,
+        missing=size == 0 and not path.exists(),
+        size=size,
+        cut=0 if is_on else max(0, size - len(data)),
+        again=bool(after) and not is_on,
+        end=f"{end}.{mark}",
+        left_out=len(fitting) - len(shown),
+        searched=len(lines),
+        lines=tuple(shown),
+        whole=whole,
+        ui=spark_ui(settings, name),
+        ui_on=settings.spark_ui,
+    )
 
 
 def levelled(lines: Sequence[str]) -> Iterator[LogLine]:

@@ -9,17 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any
 
 from rivertwice.agent.alert_kinds import AGENT_DEAD, KINDS, PIPELINE, STREAM_KINDS, TASK_FAILED, meaning_of
 from rivertwice.agent.alert_model import CRITICAL, Alert
 from rivertwice.agent.backoff import REACTIONS, next_attempt
 from rivertwice.agent.decide import HUNG_AFTER
-from rivertwice.agent.health import AGENT_SILENT, UNRESPONSIVE, is_lag_fresh
+from rivertwice.agent.health import AGENT_SILENT, UNRESPONSIVE
+from rivertwice.agent.view import Unreadable
 from rivertwice.core.text import counted
-from rivertwice.read.facts import Facts, GateFinding, RunVerdict, instant_of
+from rivertwice.read.facts import Facts, GateFinding, RunVerdict
 from rivertwice.read.problems import ALERTS, BAD, CALM, DATA, GOOD, LEVELS, NONE, STREAM, WARN, Problem, moment, share
 from rivertwice.reconcile.gate import DEAD_SHARE
+from rivertwice.timeline.result_status import ServedEnd
 from rivertwice.timeline.verdicts import DEFECT, LATE, NOT_COMPARABLE
 
 # What is wrong with what a pipeline serves, by its newest reconcile, its own suite and its open alerts. Pure.
@@ -182,12 +183,12 @@ def _dead(facts: Facts) -> Iterator[Problem]:
 
 def _quality(facts: Facts) -> Iterator[Problem]:
     view = facts.quality
-    failing = {} if view is None else {word: number for word, number in view["failing"].items() if number}
+    failing = {} if view is None else {word: number for word, number in view.failing.items() if number}
     if view is None or not failing:
         return
     is_critical = bool(failing.get(CRITICAL))
     counts = ", ".join(f"{number} {word}" for word, number in failing.items())
-    what = f"{counts} of {view['expectations']} expectations of the pipeline's own suite fail: {view['found'][0]['message']}"
+    what = f"{counts} of {view.expectations} expectations of the pipeline's own suite fail: {view.found[0].message}"
     if not is_critical and not failing.get("warning"):
         return
     covers = frozenset({"quality"})
@@ -215,14 +216,9 @@ def _stale(facts: Facts, now: datetime) -> Iterator[Problem]:
             "correctness",
         )
         return
-    batch = facts.stream.get("batch")
-    has_news = batch is not None and (facts.stream.get("timeline"), batch) != (verdict.timeline, verdict.batch)
-    if (
-        facts.compare
-        and has_news
-        and facts.stream.get("desired") == "running"
-        and now - verdict.at > expected_every(facts)
-    ):
+    batch = facts.stream.batch
+    has_news = batch is not None and (facts.stream.timeline, batch) != (verdict.timeline, verdict.batch)
+    if facts.compare and has_news and facts.stream.desired == "running" and now - verdict.at > expected_every(facts):
         what = f"the verdict is older than it should be: it is of batch {verdict.batch}, and the stream is at batch {batch}"
         touches = "windows that closed since were not compared yet"
         yield Problem("stale_verdict", WARN, DATA, what, verdict.at, touches, _reconcile(facts), "correctness")
@@ -428,15 +424,14 @@ def _with_driver(facts: Facts, now: datetime) -> Iterator[Problem]:
     if seen.state == "draining":
         yield Problem("draining", CALM, STREAM, "the driver ends its running batch, and then itself", None, "", "")
         return
-    if not is_lag_fresh(view):
-        since = instant_of(view["lag_at"])
+    if not view.is_lag_fresh:
         what = "the lag is not known: the driver gets no answer from Kafka"
         yield Problem(
             "lag_unknown",
             WARN,
             STREAM,
             what,
-            since,
+            view.lag_at,
             "",
             f"`rivertwice metrics {facts.name}` asks Kafka; is the broker up?",
             "health",
@@ -447,11 +442,11 @@ def _with_driver(facts: Facts, now: datetime) -> Iterator[Problem]:
 
 def _lag(facts: Facts) -> Iterator[Problem]:
     view = facts.stream
-    lag, arriving, gone_in_s = view["lag"], view["arriving_per_s"], view["catch_up_s"]
-    is_long = bool(lag) and (arriving is None or lag > ARRIVALS_S * arriving)
-    if view["placed_until"] or (is_long and gone_in_s is not None and gone_in_s > CATCHES_UP_S):
+    lag, arriving, gone_in_s = view.lag or 0, view.arriving_per_s, view.catch_up_s
+    is_long = lag > (0 if arriving is None else ARRIVALS_S * arriving)
+    if view.placed_until or (is_long and gone_in_s is not None and gone_in_s > CATCHES_UP_S):
         gone = "" if gone_in_s is None else f", gone in about {_rough(gone_in_s)}"
-        what = f"the stream catches up: {counted(lag or 0, 'record waits', 'records wait')}{gone}"
+        what = f"the stream catches up: {counted(lag, 'record waits', 'records wait')}{gone}"
         yield Problem(
             "catching_up", CALM, STREAM, what, None, "newer windows are served later than usual", "", "health"
         )
@@ -489,9 +484,9 @@ def _work(facts: Facts) -> Iterator[Problem]:
         )
     if facts.first_load is not None:
         touches = "windows of the past are served once a backfill has published them"
-        yield Problem("first_load", CALM, STREAM, str(facts.first_load["message"]), None, touches, "", "backfills")
+        yield Problem("first_load", CALM, STREAM, facts.first_load.message, None, touches, "", "backfills")
     if facts.stream_load is not None:
-        yield Problem("stream_load", CALM, STREAM, str(facts.stream_load["message"]), None, "", "", "health")
+        yield Problem("stream_load", CALM, STREAM, facts.stream_load.message, None, "", "", "health")
 
 
 def _safety(facts: Facts, now: datetime) -> Iterator[Problem]:
@@ -516,16 +511,14 @@ def _safety(facts: Facts, now: datetime) -> Iterator[Problem]:
 
 def _retention(facts: Facts) -> Iterator[Problem]:
     view = facts.retention
-    if view is None or not view.get("summary"):
+    if view is None or not view.summary:
         return
-    worst = view.get("worst") or {}
-    is_lost = bool(view.get("gaps")) or worst.get("level") == "lost"
+    worst = view.worst or {}
+    is_lost = bool(view.gaps) or worst.get("level") == "lost"
     level = WARN if not is_lost and worst.get("level") == "warning" else BAD
     meaning = KINDS["gap" if is_lost else "retention"].meaning
     what = (
-        f"Kafka deletes records that are needed: {view['summary']}"
-        if not is_lost
-        else f"records are lost: {view['summary']}"
+        f"Kafka deletes records that are needed: {view.summary}" if not is_lost else f"records are lost: {view.summary}"
     )
     covers = frozenset({"retention", "archive"})
     yield Problem(
@@ -538,9 +531,8 @@ def _gets_older(facts: Facts, now: datetime) -> str:
     served = _served(facts)
     if served is None:
         return head
-    if served["is_current"] or _agent_lives(facts, now):  # an agent adds what is closed, also while no driver runs
-        closed = instant_of(served["closed"])
-        return head if closed is None else f"{head}: no window that ends after {moment(closed)} is added"
+    if served.is_current or _agent_lives(facts, now):  # an agent adds what is closed, also while no driver runs
+        return head if served.closed is None else f"{head}: no window that ends after {moment(served.closed)} is added"
     return f"{head}: {_served_until(facts, now)}"
 
 
@@ -549,12 +541,12 @@ def _served_until(facts: Facts, now: datetime) -> str:
     served = _served(facts)
     if served is None:
         return ""
-    until, closed = instant_of(served["until"]), instant_of(served["closed"])
+    until, closed = served.until, served.closed
     shown = "" if until is None else f"windows that ended by {moment(until)} are served"
-    if served["is_current"]:
+    if served.is_current:
         return shown
     shown = shown or (
-        "nothing is served yet" if served["batch"] is None else f"rows up to batch {served['batch']} are served"
+        "nothing is served yet" if served.batch is None else f"rows up to batch {served.batch} are served"
     )
     if closed is not None and closed != until:
         shown += f"; those that ended by {moment(closed)} are closed and not served yet"
@@ -565,12 +557,12 @@ def _served_until(facts: Facts, now: datetime) -> str:
     return f"{shown}, because no agent is running: `rivertwice agent start`, or once `rivertwice served rebuild {facts.name}`"
 
 
-def _served(facts: Facts) -> Mapping[str, Any] | None:
+def _served(facts: Facts) -> ServedEnd | None:
     """Return up to where windows are served; None: it is not known, or nothing was ever committed."""
-    served = facts.stream.get("served")
-    if served is None or "error" in served or (served["batch"] is None and served["is_current"]):
+    served = facts.stream.served
+    if isinstance(served, Unreadable) or (served.batch is None and served.is_current):
         return None
-    return dict(served)
+    return served
 
 
 def _agent_lives(facts: Facts, now: datetime) -> bool:
@@ -601,13 +593,12 @@ class Light:
     """One of the three lights.
 
     Attributes:
-        tone: one of `LEVELS`. word: its state in one or two words. rule: what makes it so, in words.
+        tone: one of `LEVELS`. word: its state in one or two words. title: what makes it so, in words.
     """
 
-    name: str
     tone: str
     word: str
-    rule: str
+    title: str | None
 
 
 @dataclass(frozen=True)
@@ -621,7 +612,7 @@ class Now:
 
     worst: Problem
     others: tuple[Problem, ...]
-    lights: tuple[Light, ...]
+    lights: Mapping[str, Light]
 
     @property
     def sentence(self) -> str:
@@ -644,7 +635,7 @@ RULES = {
 def decide_now(facts: Facts, now: datetime) -> Now:
     """Return what is wrong with a pipeline, the worst first, and its lights."""
     found = [*find_stream_problems(facts, now), *find_data_problems(facts, now), *_unread(facts)]
-    if facts.stream.get("serves") is False:
+    if not facts.stream.serves:
         found = [replace(each, touches=NOT_SERVED if each.touches else "") for each in found]
     problems = sorted(
         found,
@@ -657,7 +648,11 @@ def decide_now(facts: Facts, now: datetime) -> Now:
         if each.level in (BAD, WARN, CALM) and not (each.kind == "alert" and each.alert in covered)
     ]
     rest = [each for each in problems if each.level == NONE]
-    lights = (_stream_light(facts, problems), _data_light(facts, problems), _alert_light(facts))
+    lights = {
+        STREAM: _stream_light(facts, problems),
+        DATA: _data_light(facts, problems),
+        ALERTS: _alert_light(facts),
+    }
     if wrong and wrong[0].level != CALM:
         return Now(wrong[0], tuple(wrong[1:]), lights)
     if rest or wrong:  # a stream whose desired state is stopped says so before what is calm
@@ -686,7 +681,7 @@ def _unread(facts: Facts) -> list[Problem]:
 
 
 def _well(facts: Facts) -> Problem:
-    verdict, batch = facts.verdict, facts.stream.get("batch")
+    verdict, batch = facts.verdict, facts.stream.batch
     rows = 0 if verdict is None else sum(verdict.served.values())
     running = f"the stream runs, at batch {batch}" if batch is not None else "the stream runs"
     if verdict is None:
@@ -704,7 +699,7 @@ def _stream_light(facts: Facts, problems: Sequence[Problem]) -> Light:
     worst = _worst(problems, STREAM)
     state = facts.observation.state
     if worst is None:
-        return Light(STREAM, GOOD, "runs", RULES[STREAM])
+        return Light(GOOD, "runs", RULES[STREAM])
     words = {
         "stopped": "stopped",
         "not_asked": "not started",
@@ -712,7 +707,7 @@ def _stream_light(facts: Facts, problems: Sequence[Problem]) -> Light:
         "savepoint_stale": "old savepoint",
     }
     word = words.get(worst.kind, worst.kind.replace("_", " ") if state != UNRESPONSIVE else UNRESPONSIVE)
-    return Light(STREAM, worst.level, word, RULES[STREAM])
+    return Light(worst.level, word, RULES[STREAM])
 
 
 def _data_light(facts: Facts, problems: Sequence[Problem]) -> Light:
@@ -722,16 +717,16 @@ def _data_light(facts: Facts, problems: Sequence[Problem]) -> Light:
             "served_late": "late rows missing", "late_share": "late, put right", "defect": "DEFECT", "stale_verdict": "stale",
             "not_reconciled": "not compared", "quality": "quality", "not_comparable": "not comparable", "dead_share": "dead letters",
         }  # fmt: skip
-        return Light(DATA, worst.level, words.get(worst.kind, worst.kind.replace("_", " ")), RULES[DATA])
+        return Light(worst.level, words.get(worst.kind, worst.kind.replace("_", " ")), RULES[DATA])
     if facts.verdict is None:
-        return Light(DATA, NONE, "not compared", RULES[DATA])
-    return Light(DATA, GOOD, "agrees", RULES[DATA])
+        return Light(NONE, "not compared", RULES[DATA])
+    return Light(GOOD, "agrees", RULES[DATA])
 
 
 def _alert_light(facts: Facts) -> Light:
     critical = sum(alert.severity == "critical" for alert in facts.alerts)
     total = len(facts.alerts)
     if not total:
-        return Light(ALERTS, GOOD, "none", RULES[ALERTS])
+        return Light(GOOD, "none", RULES[ALERTS])
     word = f"{critical} critical" if critical else f"{total} open"
-    return Light(ALERTS, BAD if critical else WARN, word, RULES[ALERTS])
+    return Light(BAD if critical else WARN, word, RULES[ALERTS])

@@ -10,20 +10,19 @@ import hashlib
 import math
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rivertwice.agent.ring import CURVES, LEVELS, read_level, ring_file
 from rivertwice.core.homes import PipelineHome
-from rivertwice.core.instants import to_iso
 from rivertwice.core.settings import Settings
 from rivertwice.definition.definition import Definition
-from rivertwice.read.fact_lines import describe_facts, lag_count, verdict_stale, why_lag_is_stale
+from rivertwice.read.fact_lines import FactLine, describe_facts, lag_count, verdict_stale, why_lag_is_stale
 from rivertwice.read.facts import Facts
 from rivertwice.read.now import Light, Now, decide_now
 from rivertwice.read.problems import Problem
@@ -67,74 +66,132 @@ def read_cached(settings: Settings, definition: Definition, now: datetime) -> Sn
     return seen
 
 
-def describe_row(settings: Settings, definition: Definition, now: datetime) -> dict[str, Any]:
+@dataclass(frozen=True)
+class TabLink:
+    """A tab of the page, and the words of a link to it."""
+
+    tab: str
+    text: str
+
+
+@dataclass(frozen=True)
+class ProblemView:
+    """A problem as it is shown.
+
+    Attributes:
+        sentence: what is wrong; the other parts stand beside it. text: all of it in one text.
+    """
+
+    tone: str
+    kind: str
+    sentence: str
+    since: datetime | None
+    touches: str
+    next: str
+    act: TabLink | None
+    text: str
+
+
+@dataclass(frozen=True)
+class NowView(ProblemView):
+    """What is wrong now: the worst problem, the others, and the lights by name."""
+
+    others: tuple[ProblemView, ...]
+    lights: Mapping[str, Light]
+
+
+@dataclass(frozen=True)
+class LagCurve:
+    """The lag of the last hours, oldest first; the newest one, in words, and why it is stale."""
+
+    points: tuple[int | None, ...]
+    newest: int | None
+    text: str | None
+    stale: str | None
+
+
+@dataclass(frozen=True)
+class VerdictAge:
+    """When the newest reconcile ran, and why it is stale."""
+
+    at: datetime
+    stale: str | None
+
+
+@dataclass(frozen=True)
+class PipelineRow:
+    """A pipeline's row of the overview."""
+
+    name: str
+    description: str
+    now: ProblemView
+    lights: Mapping[str, Light]
+    lag: LagCurve
+    verdict: VerdictAge | None
+    running: tuple[Job, ...]
+
+
+@dataclass(frozen=True)
+class PipelineSummary:
+    """What is polled of one pipeline: the sentence, lights, facts, what runs, counts, and a stamp for each tab."""
+
+    name: str
+    description: str
+    now: NowView
+    facts: tuple[FactLine, ...]
+    running: tuple[Job, ...]
+    counts: Mapping[str, int]
+    stamps: Mapping[str, str]
+
+
+def describe_row(settings: Settings, definition: Definition, now: datetime) -> PipelineRow:
     """Return a pipeline's row of the overview, without what runs in Airflow."""
     seen = read_cached(settings, definition, now)
     facts = seen.facts
-    return {
-        "name": definition.name,
-        "description": definition.description,
-        "now": {"tone": seen.now.worst.level, "kind": seen.now.worst.kind, "sentence": seen.now.worst.headline},
-        "lights": describe_lights(seen.now.lights, rules=False),
-        "lag": {
-            "points": spark_points(settings.pipeline(definition.name), now),
-            "newest": facts.stream["lag"],
-            "text": lag_count(facts),
-            "stale": why_lag_is_stale(facts),
-        },
-        "verdict": None
-        if facts.verdict is None
-        else {"at": to_iso(facts.verdict.at), "stale": verdict_stale(facts, now)},
-        "running": [describe_job(job) for job in seen.jobs],
-    }
+    points = spark_points(settings.pipeline(definition.name), now)
+    return PipelineRow(
+        definition.name,
+        definition.description,
+        describe_problem(seen.now.worst),
+        {name: replace(light, title=None) for name, light in seen.now.lights.items()},
+        LagCurve(tuple(points), facts.stream.lag, lag_count(facts), why_lag_is_stale(facts)),
+        None if facts.verdict is None else VerdictAge(facts.verdict.at, verdict_stale(facts, now)),
+        seen.jobs,
+    )
 
 
-def describe_summary(settings: Settings, definition: Definition, now: datetime) -> dict[str, Any]:
-    """Return what is polled of one pipeline, without what runs in Airflow: the sentence, lights, facts, counts and stamps."""
+def describe_summary(settings: Settings, definition: Definition, now: datetime) -> PipelineSummary:
+    """Return what is polled of one pipeline, without what runs in Airflow."""
     seen = read_cached(settings, definition, now)
-    return {
-        "name": definition.name,
-        "description": definition.description,
-        "now": {**describe_problem(seen.now.worst), "others": [describe_problem(each) for each in seen.now.others]},
-        "lights": describe_lights(seen.now.lights, rules=True),
-        "facts": list(describe_facts(seen.facts, now)),
-        "running": [describe_job(job) for job in seen.jobs],
-        "counts": {"alerts": len(seen.facts.alerts)},
-        "stamps": stamps_of(settings, seen.facts, now),
-    }
+    return PipelineSummary(
+        definition.name,
+        definition.description,
+        describe_now(seen.now),
+        tuple(describe_facts(seen.facts, now)),
+        seen.jobs,
+        {"alerts": len(seen.facts.alerts)},
+        stamps_of(settings, seen.facts, now),
+    )
 
 
-def describe_problem(problem: Problem) -> dict[str, Any]:
-    """Return a problem as plain values; `sentence` is what is wrong, the other parts stand beside it."""
-    return {
-        "tone": problem.level,
-        "kind": problem.kind,
-        "sentence": problem.headline,
-        "since": None if problem.since is None else to_iso(problem.since),
-        "touches": f"{problem.touches[:1].upper()}{problem.touches[1:]}." if problem.touches else "",
-        "next": problem.next,
-        "act": {"tab": problem.tab, "text": f"Open {TABS[problem.tab]}"} if problem.tab else None,
-    }
+def describe_now(now: Now) -> NowView:
+    """Return what is wrong now as it is shown."""
+    others = tuple(describe_problem(each) for each in now.others)
+    return NowView(**vars(describe_problem(now.worst)), others=others, lights=now.lights)
 
 
-def describe_lights(lights: Sequence[Light], *, rules: bool) -> dict[str, Any]:
-    """Return the lights by name, each with its rule in words if asked for."""
-    return {
-        light.name: {"tone": light.tone, "word": light.word, **({"title": light.rule} if rules else {})}
-        for light in lights
-    }
-
-
-def describe_job(job: Job) -> dict[str, Any]:
-    """Return a piece of work as plain values."""
-    return {
-        "title": job.title,
-        "state": job.state,
-        "since": None if job.since is None else to_iso(job.since),
-        "done": job.done,
-        "total": job.total,
-        "of": job.of,
-    }
+def describe_problem(problem: Problem) -> ProblemView:
+    """Return a problem as it is shown."""
+    return ProblemView(
+        problem.level,
+        problem.kind,
+        problem.headline,
+        problem.since,
+        f"{problem.touches[:1].upper()}{problem.touches[1:]}." if problem.touches else "",
+        problem.next,
+        TabLink(problem.tab, f"Open {TABS[problem.tab]}") if problem.tab else None,
+        problem.sentence,
+    )
 
 
 def spark_points(home: PipelineHome, now: datetime) -> list[int | None]:

@@ -15,7 +15,7 @@ from rivertwice.agent.alert_model import Alert
 from rivertwice.agent.alert_store import alerts_of
 from rivertwice.agent.health import observe_stream
 from rivertwice.agent.observe import has_room
-from rivertwice.agent.view import view_first_load, view_quality, view_stream, view_stream_load
+from rivertwice.agent.view import Unreadable, view_first_load, view_quality, view_stream, view_stream_load
 from rivertwice.core.errors import RivertwiceError
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.instants import parse_iso
@@ -25,7 +25,7 @@ from rivertwice.definition.definition import Definition
 from rivertwice.definition.parts import parse_duration
 from rivertwice.read.facts import Facts, GateFinding, RunVerdict, Savepoints, UnfinishedOperation, Windows
 from rivertwice.reconcile.results import newest_reconcile
-from rivertwice.retention.summary import last_retention, retention_file
+from rivertwice.retention.summary import RetentionBrief, retention_file
 from rivertwice.savepoint.catalogue import Savepoint, select_newest
 from rivertwice.savepoint.operations.record import ABANDONED, DONE, Operation, read_operations
 from rivertwice.savepoint.operations.steps import plan_of
@@ -74,7 +74,7 @@ def read_facts(settings: Settings, definition: Definition, now: datetime) -> Fac
         head=_newest(entries, HEAD),
         published=next((each for each in reversed(entries) if each.kind != HEAD), None),
         began_at=read("ledger", lambda: _began_at(home, entries), None),
-        quality=quality if quality is None or "error" not in quality else None,
+        quality=None if isinstance(quality, Unreadable) else quality,
         retention=retention,
         retention_at=retention_at,
         savepoints=read("savepoints", lambda: _savepoints(settings, definition), None),
@@ -129,9 +129,9 @@ def _newest(entries: list[Entry], kind: str) -> Entry | None:
     return next((each for each in reversed(entries) if each.kind == kind), None)
 
 
-def _known(view: dict[str, Any] | None, what: str, unread: list[tuple[str, str]]) -> dict[str, Any] | None:
-    if view is not None and "error" in view:
-        unread.append((what, str(view["message"])))
+def _known(view: T | Unreadable, what: str, unread: list[tuple[str, str]]) -> T | None:
+    if isinstance(view, Unreadable):
+        unread.append((what, view.message))
         return None
     return view
 
@@ -150,9 +150,9 @@ def _began_at(home: PipelineHome, entries: list[Entry]) -> datetime | None:
     return known
 
 
-def _retention(settings: Settings, name: str, now: datetime) -> tuple[datetime | None, Mapping[str, Any] | None]:
+def _retention(settings: Settings, name: str, now: datetime) -> tuple[datetime | None, RetentionBrief | None]:
     plain = read_json(retention_file(settings, name))
-    return (None, None) if plain is None else (parse_iso(plain["at"]), last_retention(settings, name, now))
+    return (None, None) if plain is None else (parse_iso(plain["at"]), RetentionBrief.read(settings, name, now))
 
 
 def _verdict(home: PipelineHome, definition: Definition, entries: list[Entry]) -> RunVerdict | None:
@@ -260,7 +260,7 @@ def _operation(home: PipelineHome) -> UnfinishedOperation | None:
     )
 
 
-_NO_RETENTION: tuple[datetime | None, Mapping[str, Any] | None] = (None, None)
+_NO_RETENTION: tuple[datetime | None, RetentionBrief | None] = (None, None)
 _BEGAN: dict[tuple[Path, int, datetime], datetime] = {}
 _WINDOWS: dict[tuple[Path, str], dict[str, Windows]] = {}
 _NEWEST_RUN: dict[Path, tuple[Path, str]] = {}

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 import numpy as np
 
 from rivertwice.core.homes import PipelineHome
-from rivertwice.core.instants import to_iso
 from rivertwice.core.settings import Settings
 from rivertwice.retention.summary import retention_file
 from rivertwice.savepoint.catalogue import PROVED, Savepoint, survey_savepoints
@@ -178,8 +177,74 @@ class SavepointInputs:
     batch_s: float | None
 
 
-def describe_savepoints(settings: Settings, name: str, now: datetime) -> dict[str, Any]:
-    """Return the savepoints of a pipeline, newest first, with counts, and the interrupted operation.
+@dataclass(frozen=True)
+class ProofView:
+    """When a savepoint was proved, by what, and what was compared; a proof of an older version may lack parts."""
+
+    at: str | None
+    batches: int | None
+    source: str | None
+    seconds: float | None
+    compared: str
+    text: str | None
+
+
+@dataclass(frozen=True)
+class SavepointView:
+    """What is shown of a savepoint.
+
+    Attributes:
+        kept: why a prune keeps it. attempt: why the last attempt gave no proof.
+        replay: what a restore would replay; None: it is not on the head's path.
+        race: until when its records exist. to_prove: whether it can still be proved; None: it is, or is not on the path.
+        obstacles: act to why it would be refused, as far as it is known here.
+    """
+
+    id: str
+    status: str
+    timeline: str
+    batch: int
+    at: datetime
+    bytes: int
+    files: int
+    pinned: bool
+    reason: str
+    on_path: bool
+    kept: str | None
+    proof: ProofView | None
+    attempt: str | None
+    replay: Replay | None
+    race: Race
+    to_prove: ProofRace | None
+    obstacles: Mapping[str, str | None]
+
+
+@dataclass(frozen=True)
+class OperationView:
+    """A restore, rewind or upgrade that is not done: which, after which step, and the commands that finish or abandon it."""
+
+    id: str
+    noun: str
+    savepoint: str
+    after: str
+    began: datetime
+    finish: str
+    abandon: str
+
+
+@dataclass(frozen=True)
+class SavepointList:
+    """The savepoints of a pipeline, newest first, with counts, those that cannot be read with the reason, and the interrupted operation."""
+
+    total: int
+    proved: int
+    rows: tuple[SavepointView, ...]
+    damaged: Mapping[str, str]
+    operation: OperationView | None
+
+
+def describe_savepoints(settings: Settings, name: str, now: datetime) -> SavepointList:
+    """Return the savepoints of a pipeline.
 
     Raises:
         SavepointError: the store cannot be read.
@@ -190,16 +255,16 @@ def describe_savepoints(settings: Settings, name: str, now: datetime) -> dict[st
     world = _observe(settings, home, savepoints, now)
     newest = list(reversed(savepoints))[:MOST]
     attempts = _attempts(newest)
-    return {
-        "total": len(savepoints),
-        "proved": sum(savepoint.status == PROVED for savepoint in savepoints),
-        "rows": [describe_savepoint(savepoint, world, attempts.get(savepoint.id)) for savepoint in newest],
-        "damaged": [{"id": name, "why": why} for name, why in survey.damaged.items()],
-        "operation": describe_operation(read_operations(home), name),
-    }
+    return SavepointList(
+        len(savepoints),
+        sum(savepoint.status == PROVED for savepoint in savepoints),
+        tuple(describe_savepoint(savepoint, world, attempts.get(savepoint.id)) for savepoint in newest),
+        survey.damaged,
+        describe_operation(read_operations(home), name),
+    )
 
 
-def describe_savepoint(savepoint: Savepoint, world: SavepointInputs, attempt: str | None) -> dict[str, Any]:
+def describe_savepoint(savepoint: Savepoint, world: SavepointInputs, attempt: str | None) -> SavepointView:
     """Return what the page shows of a savepoint. Pure.
 
     Args:
@@ -210,31 +275,30 @@ def describe_savepoint(savepoint: Savepoint, world: SavepointInputs, attempt: st
     manifest = savepoint.manifest
     on_path = is_on_path(manifest, world.path)
     race = decide_race(savepoint.id, world.measured)
-    replay = _replay(savepoint, world) if on_path else None
     proved = savepoint.status == PROVED
     to_prove = None if proved or not on_path else decide_proof_race(manifest.batch, world.oldest, ProofBudget())
-    return {
-        "id": savepoint.id,
-        "status": savepoint.status,
-        "timeline": manifest.timeline,
-        "batch": manifest.batch,
-        "at": to_iso(manifest.created_at),
-        "bytes": manifest.size,
-        "files": len(manifest.files),
-        "pinned": savepoint.pinned,
-        "reason": manifest.reason,
-        "on_path": on_path,
-        "kept": world.protected.get(savepoint.id),
-        "proof": None if savepoint.proof is None else describe_proof(savepoint.proof),
-        "attempt": attempt,
-        "replay": None if replay is None else asdict(replay),
-        "race": asdict(race),
-        "to_prove": None if to_prove is None else asdict(to_prove),
-        "obstacles": find_obstacles(savepoint, world, race, to_prove),
-    }
+    return SavepointView(
+        id=savepoint.id,
+        status=savepoint.status,
+        timeline=manifest.timeline,
+        batch=manifest.batch,
+        at=manifest.created_at,
+        bytes=manifest.size,
+        files=len(manifest.files),
+        pinned=savepoint.pinned,
+        reason=manifest.reason,
+        on_path=on_path,
+        kept=world.protected.get(savepoint.id),
+        proof=None if savepoint.proof is None else describe_proof(savepoint.proof),
+        attempt=attempt,
+        replay=_replay(savepoint, world) if on_path else None,
+        race=race,
+        to_prove=to_prove,
+        obstacles=find_obstacles(savepoint, world, race, to_prove),
+    )
 
 
-def describe_proof(proof: Mapping[str, Any]) -> dict[str, Any]:
+def describe_proof(proof: Mapping[str, Any]) -> ProofView:
     """Return when a savepoint was proved, by what, and what was compared. Pure; a proof of an older version may lack parts."""
     batches, rows = proof.get("batches"), proof.get("state_rows")
     compared = []
@@ -242,16 +306,14 @@ def describe_proof(proof: Mapping[str, Any]) -> dict[str, Any]:
         compared.append(f"the rows of {batches} recorded batches, up to batch {proof.get('last_batch')}")
     if rows is not None:
         compared.append(f"the state after it, {rows} rows")
-    return {
-        "at": proof.get("made_at"),
-        "batches": batches,
-        "last_batch": proof.get("last_batch"),
-        "state_rows": rows,
-        "source": proof.get("source"),
-        "seconds": proof.get("seconds"),
-        "compared": " and ".join(compared) or "no record says what was compared",
-        "text": proof.get("reason"),
-    }
+    return ProofView(
+        at=proof.get("made_at"),
+        batches=batches,
+        source=proof.get("source"),
+        seconds=proof.get("seconds"),
+        compared=" and ".join(compared) or "no record says what was compared",
+        text=proof.get("reason"),
+    )
 
 
 def find_obstacles(
@@ -273,23 +335,22 @@ def find_obstacles(
     }
 
 
-def describe_operation(operations: Sequence[Operation], pipeline: str) -> dict[str, Any] | None:
+def describe_operation(operations: Sequence[Operation], pipeline: str) -> OperationView | None:
     """Return the operation that was interrupted and waits to be finished or abandoned, or that works now; None: there is none. Pure."""
     unfinished = [operation for operation in operations if operation.step < DONE]
     if not unfinished:
         return None
     newest = unfinished[-1]
     plan = plan_of(newest)
-    return {
-        "id": newest.id,
-        "noun": plan.noun,
-        "savepoint": newest.savepoint,
-        "child": newest.child,
-        "after": plan.name_of(newest.step),
-        "began": to_iso(newest.started_at),
-        "finish": plan.finish.format(pipeline=pipeline),
-        "abandon": plan.abandon.format(pipeline=pipeline),
-    }
+    return OperationView(
+        newest.id,
+        plan.noun,
+        newest.savepoint,
+        plan.name_of(newest.step),
+        newest.started_at,
+        plan.finish.format(pipeline=pipeline),
+        plan.abandon.format(pipeline=pipeline),
+    )
 
 
 def _replay(savepoint: Savepoint, world: SavepointInputs) -> Replay:

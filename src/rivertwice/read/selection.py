@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -23,10 +24,11 @@ from rivertwice.backfill.plan import explain_plan, plan_backfill
 from rivertwice.backfill.ranges import HalfOpenRange, merge
 from rivertwice.backfill.store import load_plan
 from rivertwice.core.errors import ConfigError, LogGapError, RequestError, ServiceError
-from rivertwice.core.instants import TimeRange, from_ms, iso_of_ms, to_iso, to_ms
+from rivertwice.core.instants import TimeRange, from_ms, to_iso, to_ms
+from rivertwice.core.plain import Row
 from rivertwice.core.settings import Settings
 from rivertwice.definition.definition import Definition
-from rivertwice.read.backfills import seconds_of_newest
+from rivertwice.read.backfills import EarlierRun, Span, seconds_of_newest
 from rivertwice.read.heatmap import axis_key, key_label
 from rivertwice.read.serving import Runs, Serving, open_serving, read_runs
 from rivertwice.reconcile.view import shape_of
@@ -44,10 +46,115 @@ LISTED = 12
 _FEW_RANGES = 20  # delta-rs needs a time that grows with the square of the number of ranges
 
 
+@dataclass(frozen=True)
+class CutRange:
+    """A range that a plan leaves out, and why."""
+
+    from_: datetime
+    to: datetime
+    why: str
+
+
+@dataclass(frozen=True)
+class PlanView:
+    """A plan: its figures, and the text that the command prints.
+
+    Attributes:
+        ranges: the first of `pieces` ranges. largest: records of the largest chunk.
+    """
+
+    id: str
+    windows: int
+    ranges: tuple[Span, ...]
+    pieces: int
+    records: int
+    chunks: int
+    largest: int
+    late: int | None
+    replaces: tuple[str, ...]
+    cut: tuple[CutRange, ...]
+    text: str
+
+
+@dataclass(frozen=True)
+class DifferingRow:
+    """A served row that differs, by the newest reconcile."""
+
+    start: datetime
+    label: str
+    verdict: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class WindowVerdicts:
+    """What a reconcile said of the served rows of some windows: verdict to rows."""
+
+    run: str
+    at: datetime
+    counts: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class ExpectedChanges(WindowVerdicts):
+    """What a backfill of some windows would change: how many rows differ, and the worst of them."""
+
+    total: int
+    rows: tuple[DifferingRow, ...]
+
+
+@dataclass(frozen=True)
+class BackfillPreview:
+    """The plan of a backfill, or why there is none.
+
+    Attributes:
+        asked: the range; None: the windows that are stale. command: what makes the same plan.
+        state: `planned`, `needs a job`, `refused` or `unreachable`. why: why it is not planned.
+        earlier: how long the newest one took.
+    """
+
+    name: str
+    asked: Span | None
+    command: str
+    state: str = ""
+    why: str | None = None
+    plan: PlanView | None = None
+    changes: ExpectedChanges | None = None
+    earlier: EarlierRun | None = None
+
+
+@dataclass(frozen=True)
+class ChangedRows:
+    """Rows of a backfill, and how many of them differ from the stream's, are new or vanish."""
+
+    rows: int
+    changed: int
+    new: int
+    vanished: int
+
+
+@dataclass(frozen=True)
+class BackfillDetail:
+    """A backfill: its plan and audit, and what reconciles said of its windows before and after it.
+
+    Attributes:
+        audit: as it is stored. changed: how many rows it changes; None: too many to compare, or none yet.
+    """
+
+    id: str
+    reason: str
+    plan: PlanView
+    audit: Mapping[str, Any] | None
+    published_at: datetime | None
+    before: WindowVerdicts | None
+    after: WindowVerdicts | None
+    changed: ChangedRows | None
+
+
 def preview_backfill(
     settings: Settings, name: str, start: datetime | None, end: datetime | None, reason: str = "manual"
-) -> dict[str, Any]:
-    """Return the plan of a backfill as plain values, or why there is none.
+) -> BackfillPreview:
+    """Return the plan of a backfill, or why there is none.
 
     Args:
         settings: where everything is stored.
@@ -65,35 +172,29 @@ def preview_backfill(
     asked = None if start is None or end is None else TimeRange(start, end)
     serving = open_serving(settings, name)
     pipeline = serving.home.root.name
-    common = {"name": pipeline, "asked": _asked(asked), "command": backfill_command(pipeline, asked)}
+    span = None if asked is None else Span(asked.start, asked.end)
+    preview = BackfillPreview(pipeline, span, backfill_command(pipeline, asked))
     definition, runs = serving.definition, read_runs(serving.home)
     if definition is None:
-        return {
-            **common,
-            "state": REFUSED,
-            "why": f"{pipeline} has no committed batch and no closed windows; start it first",
-        }
+        why = f"{pipeline} has no committed batch and no closed windows; start it first"
+        return replace(preview, state=REFUSED, why=why)
     if not definition.has_lone_windows:
         why = f"windows of {pipeline} are not published alone: it is a fold; `rivertwice upgrade {pipeline} --new-version` computes all of it"
-        return {**common, "state": REFUSED, "why": why}
+        return replace(preview, state=REFUSED, why=why)
     request = BackfillRequest(pipeline, asked, reason)
     try:
         view = observe_backfill(settings, pipeline)
         if view.sessions is not None:
-            return {**common, **_sessions(view, serving, definition, runs, asked)}
+            return _preview_sessions(preview, view, serving, definition, runs, asked)
         plan = plan_backfill(request, view)
     except (ServiceError, ConfigError) as error:
         why = f"{error}; the dry run of the DAG plans it where Kafka can be reached"
-        return {**common, "state": UNREACHABLE, "why": why}
+        return replace(preview, state=UNREACHABLE, why=why)
     except (RequestError, LogGapError) as error:
-        return {**common, "state": REFUSED, "why": str(error)}
+        return replace(preview, state=REFUSED, why=str(error))
     changes = count_changes(serving, definition, runs, plan.ranges)
     earlier = seconds_of_newest(serving.home)
-    return {**common, "state": PLANNED, "plan": describe_plan(plan), "changes": changes, "earlier": earlier}
-
-
-def _asked(asked: TimeRange | None) -> dict[str, str] | None:
-    return None if asked is None else {"from": to_iso(asked.start), "to": to_iso(asked.end)}
+    return replace(preview, state=PLANNED, plan=describe_plan(plan), changes=changes, earlier=earlier)
 
 
 def backfill_command(pipeline: str, asked: TimeRange | None) -> str:
@@ -103,29 +204,26 @@ def backfill_command(pipeline: str, asked: TimeRange | None) -> str:
     return shlex.join(words)
 
 
-def describe_plan(plan: BackfillPlan) -> dict[str, Any]:
-    """Return a plan as plain values: its figures, and the text that the command prints. Pure."""
-    return {
-        "id": plan.id,
-        "windows": plan.windows,
-        "ranges": [{"from": iso_of_ms(low), "to": iso_of_ms(high)} for low, high in plan.ranges[:LISTED]],
-        "pieces": len(plan.ranges),
-        "records": plan.records,
-        "chunks": len(plan.chunks),
-        "largest": max((chunk.estimate for chunk in plan.chunks), default=0),
-        "late": plan.late,
-        "replaces": list(plan.replaces),
-        "cut": [
-            {"from": iso_of_ms(part.start_ms), "to": iso_of_ms(part.end_ms), "why": part.why}
-            for part in plan.cut[:LISTED]
-        ],
-        "text": explain_plan(plan),
-    }
+def describe_plan(plan: BackfillPlan) -> PlanView:
+    """Return a plan as it is shown. Pure."""
+    return PlanView(
+        id=plan.id,
+        windows=plan.windows,
+        ranges=tuple(Span(from_ms(low), from_ms(high)) for low, high in plan.ranges[:LISTED]),
+        pieces=len(plan.ranges),
+        records=plan.records,
+        chunks=len(plan.chunks),
+        largest=max((chunk.estimate for chunk in plan.chunks), default=0),
+        late=plan.late,
+        replaces=plan.replaces,
+        cut=tuple(CutRange(from_ms(part.start_ms), from_ms(part.end_ms), part.why) for part in plan.cut[:LISTED]),
+        text=explain_plan(plan),
+    )
 
 
 def count_changes(
     serving: Serving, definition: Definition, runs: Runs | None, ranges: Sequence[HalfOpenRange]
-) -> dict[str, Any] | None:
+) -> ExpectedChanges | None:
     """Return what the newest reconcile says of the served rows of some windows: what a backfill of them would change.
 
     Args:
@@ -137,27 +235,21 @@ def count_changes(
     rows = None if runs is None else read_in_ranges(serving, runs, ranges)
     if runs is None or rows is None:
         return None
-    counts = count_rows(rows)
     differing = [row for row in rows if row["verdict"] not in (AGREES, OPEN)]
     differing.sort(key=lambda row: (BY_GRAVITY.index(row["verdict"]), -(row["late"] or 0), row["window_start"]))
-    return {
-        "run": runs.newest["run"],
-        "at": to_iso(runs.newest["created_at"]),
-        "counts": counts,
-        "total": len(differing),
-        "rows": [
-            {
-                "start": to_iso(row["window_start"]),
-                "label": "all rows" if row["key"] is None else key_label(axis_key(row["key"], definition)),
-                "verdict": row["verdict"],
-                "reason": row["reason"],
-            }
-            for row in differing[:LISTED]
-        ],
-    }
+    shown = tuple(
+        DifferingRow(
+            row["window_start"],
+            "all rows" if row["key"] is None else key_label(axis_key(row["key"], definition)),
+            row["verdict"],
+            row["reason"],
+        )
+        for row in differing[:LISTED]
+    )
+    return ExpectedChanges(runs.newest["run"], runs.newest["created_at"], count_rows(rows), len(differing), shown)
 
 
-def read_in_ranges(serving: Serving, runs: Runs, ranges: Sequence[HalfOpenRange]) -> list[dict[str, Any]] | None:
+def read_in_ranges(serving: Serving, runs: Runs, ranges: Sequence[HalfOpenRange]) -> list[Row] | None:
     """Return the verdicts of a run's served rows in some ranges of window starts; None: there are none any more."""
     merged = merge(ranges)
     if not merged:
@@ -182,9 +274,14 @@ def count_rows(rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     return {word: number for word, number in counts.items() if number}
 
 
-def _sessions(
-    view: BackfillView, serving: Serving, definition: Definition, runs: Runs | None, asked: TimeRange | None
-) -> dict[str, Any]:
+def _preview_sessions(
+    preview: BackfillPreview,
+    view: BackfillView,
+    serving: Serving,
+    definition: Definition,
+    runs: Runs | None,
+    asked: TimeRange | None,
+) -> BackfillPreview:
     """Return what is known of a backfill of sessions without reading the log."""
     stale = () if view.sessions is None else view.sessions.stale
     low, high = (None, None) if asked is None else (to_ms(asked.start), to_ms(asked.end))
@@ -195,17 +292,13 @@ def _sessions(
         else [(seed.start_ms, seed.start_ms + 1) for seed in meant]
     )
     if not ranges:
-        return {"state": REFUSED, "why": f"no session of {view.pipeline} is stale; name a range to recompute others"}
+        why = f"no session of {view.pipeline} is stale; name a range to recompute others"
+        return replace(preview, state=REFUSED, why=why)
     why = (
         f"sessions are known by their records alone, so their plan needs a Spark job: the dry run of the DAG makes it. The newest "
         f"reconcile found {len(meant)} sessions of it stale"
     )
-    return {
-        "state": NEEDS_JOB,
-        "why": why,
-        "closed_until": None if view.closed_ms is None else to_iso(from_ms(view.closed_ms)),
-        "changes": count_changes(serving, definition, runs, ranges),
-    }
+    return replace(preview, state=NEEDS_JOB, why=why, changes=count_changes(serving, definition, runs, ranges))
 
 
 # One backfill with its plan, its audit, and what was served before and after it by the verdicts of the reconciles around it.
@@ -214,8 +307,8 @@ MOST_COMPARED = 200_000
 """Rows of a backfill that are compared with the stream's; of a larger one the audit counts the rows."""
 
 
-def describe_backfill(settings: Settings, name: str, backfill: str) -> dict[str, Any]:
-    """Return a stored backfill as plain values.
+def describe_backfill(settings: Settings, name: str, backfill: str) -> BackfillDetail:
+    """Return a stored backfill.
 
     Raises:
         RequestError: there is no such backfill.
@@ -234,34 +327,27 @@ def describe_backfill(settings: Settings, name: str, backfill: str) -> dict[str,
         after = _verdicts(serving, runs, plan) if is_later else None
     elif runs is not None:
         before = _verdicts(serving, runs, plan)
-    return {
-        "id": plan.id,
-        "reason": plan.reason,
-        "plan": describe_plan(plan),
-        "audit": None
-        if audit is None
-        else {
-            "passed": audit["passed"],
-            "rows": audit["rows"],
-            "accepted": audit.get("accepted", ""),
-            "checks": audit["checks"],
-        },
-        "published_at": None if entry is None else to_iso(entry.created_at),
-        "before": before,
-        "after": after,
-        "changed": None if serving.definition is None else count_changed(serving, serving.definition, plan),
-    }
+    return BackfillDetail(
+        plan.id,
+        plan.reason,
+        describe_plan(plan),
+        audit,
+        None if entry is None else entry.created_at,
+        before,
+        after,
+        None if serving.definition is None else count_changed(serving, serving.definition, plan),
+    )
 
 
-def _verdicts(serving: Serving, runs: Runs | None, plan: BackfillPlan) -> dict[str, Any] | None:
+def _verdicts(serving: Serving, runs: Runs | None, plan: BackfillPlan) -> WindowVerdicts | None:
     """Return what a reconcile said of the served rows of the plan's windows; None: its verdicts were removed, or there was none."""
     rows = None if runs is None else read_in_ranges(serving, runs, plan.ranges)
     if runs is None or not rows:
         return None
-    return {"run": runs.newest["run"], "at": to_iso(runs.newest["created_at"]), "counts": count_rows(rows)}
+    return WindowVerdicts(runs.newest["run"], runs.newest["created_at"], count_rows(rows))
 
 
-def count_changed(serving: Serving, definition: Definition, plan: BackfillPlan) -> dict[str, int] | None:
+def count_changed(serving: Serving, definition: Definition, plan: BackfillPlan) -> ChangedRows | None:
     """Return how many rows of a backfill differ from the stream's, are new or vanish; None: it has too many, or none yet.
 
     Only the corrections of the backfill and the stream's rows of its windows are read.
@@ -280,12 +366,7 @@ def count_changed(serving: Serving, definition: Definition, plan: BackfillPlan) 
     ours, theirs = (_by_address(table, definition, shape.columns) for table in (rows, stream))
     inside = {address for address in theirs if any(low <= address[0] < high for low, high in plan.ranges)}
     changed = sum(1 for address in ours.keys() & inside if shape.differences(ours[address], theirs[address]))
-    return {
-        "rows": len(ours),
-        "changed": changed,
-        "new": len(ours.keys() - inside),
-        "vanished": len(inside - ours.keys()),
-    }
+    return ChangedRows(len(ours), changed, len(ours.keys() - inside), len(inside - ours.keys()))
 
 
 def _stream_rows(serving: Serving, definition: Definition, within: str) -> pa.Table:

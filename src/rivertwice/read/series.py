@@ -7,7 +7,7 @@ was known is a gap. The ledger is read by this process's cursor, which reads wha
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -19,7 +19,10 @@ import pyarrow.compute as pc
 from rivertwice.agent.ring import CURVES, LEVELS, STATES, RingLevel, Slots, lags_of, read_level, ring_file
 from rivertwice.core.errors import RequestError
 from rivertwice.core.homes import PipelineHome
-from rivertwice.core.instants import from_ms, to_iso
+from rivertwice.core.instants import from_ms
+from rivertwice.core.settings import Settings
+from rivertwice.definition.definition import Definition
+from rivertwice.read.marks import KINDS, CurveEvent, find_marks
 from rivertwice.timeline.committed import committed_batches
 
 STEPS = 300
@@ -67,18 +70,60 @@ def level_of(name: str) -> RingLevel:
     raise RequestError(message)
 
 
-def describe_series(home: PipelineHome, range_name: str, parts: Iterable[str], now: datetime) -> dict[str, Any]:
-    """Return the curves of a range as plain values.
+@dataclass(frozen=True)
+class Curve:
+    """A figure in each step; None where it is not known."""
+
+    least: Sequence[float | None]
+    most: Sequence[float | None]
+    mean: Sequence[float | None]
+
+
+@dataclass(frozen=True)
+class Series:
+    """The curves of a range.
+
+    Attributes:
+        times: start of each step, epoch s.
+        parts: partition to the largest lag of each step.
+        states: the worst of each step.
+        from_ledger: curves that the ledger has completed.
+        marks: what happened in the range. kinds: kind of a mark to words.
+    """
+
+    range: str
+    step_s: int
+    from_: datetime
+    to: datetime
+    times: Sequence[int]
+    curves: Mapping[str, Curve]
+    parts: Mapping[str, Sequence[float | None]]
+    states: Sequence[str]
+    from_ledger: Sequence[str]
+    marks: Sequence[CurveEvent] = ()
+    kinds: Mapping[str, str] = field(default_factory=dict)
+
+
+def read_curves(settings: Settings, definition: Definition, range_name: str, now: datetime) -> Series:
+    """Return the curves of a range, and what happened in it.
+
+    Raises:
+        RequestError: there is no such range.
+    """
+    name = definition.name
+    parts = [f"{each.topic}/{number}" for each in definition.sources.values() for number in range(each.partitions)]
+    found = describe_series(settings.pipeline(name), range_name, parts, now)
+    return replace(found, marks=find_marks(settings, name, found.from_, found.to), kinds=KINDS)
+
+
+def describe_series(home: PipelineHome, range_name: str, parts: Iterable[str], now: datetime) -> Series:
+    """Return the curves of a range.
 
     Args:
         home: of the pipeline.
         range_name: `1h`, `6h`, `24h` or `7d`.
         parts: names of its partitions, `topic/0`.
         now: its end.
-
-    Returns:
-        range, step_s, times (epoch s of each step), curves (key to least, most, mean; null where it is not known), parts (name to the
-        largest lag of each step), states (the worst of each step), from_ledger (keys of curves that the ledger has completed).
 
     Raises:
         RequestError: there is no such range.
@@ -96,21 +141,18 @@ def describe_series(home: PipelineHome, range_name: str, parts: Iterable[str], n
             if np.isnan(curves[curve].most).sum() > np.isnan(whole.most).sum():
                 completed.append(curve)
             curves[curve] = whole
-    return {
-        "range": level.name,
-        "step_s": level.step_s,
-        "from": to_iso(from_ms(int(times[0]) * 1000)),
-        "to": to_iso(from_ms((int(times[-1]) + level.step_s) * 1000)),
-        "times": times.tolist(),
-        "curves": {
-            curve: {"least": _plain(own.least), "most": _plain(own.most), "mean": _plain(own.mean)}
-            for curve, own in curves.items()
-            if own.is_known
-        },
-        "parts": {name: _plain(_spread(lags, places)) for name, lags in lags_of(slots, parts).items()},
-        "states": _states(slots, places),
-        "from_ledger": completed,
-    }
+    known = {curve: own for curve, own in curves.items() if own.is_known}
+    return Series(
+        range=level.name,
+        step_s=level.step_s,
+        from_=from_ms(int(times[0]) * 1000),
+        to=from_ms((int(times[-1]) + level.step_s) * 1000),
+        times=times.tolist(),
+        curves={curve: Curve(_plain(own.least), _plain(own.most), _plain(own.mean)) for curve, own in known.items()},
+        parts={name: _plain(_spread(lags, places)) for name, lags in lags_of(slots, parts).items()},
+        states=_states(slots, places),
+        from_ledger=completed,
+    )
 
 
 def from_batches(batches: pa.Table, times: npt.NDArray[np.int64], step_s: int, now: datetime) -> Mapping[str, Figures]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from rivertwice.core.homes import PipelineHome, Place
 from rivertwice.core.installed import base_of
+from rivertwice.core.plain import Row
 from rivertwice.core.settings import Settings
 from rivertwice.definition.definition import Definition
 from rivertwice.storage import Remembered, Table, Where
@@ -95,13 +96,13 @@ def _read_runs(home: PipelineHome) -> Runs | None:
     return Runs(brief, chain_of(increments, rows[-1]["run"]), increments)
 
 
-def read_run(home: PipelineHome, run: str) -> dict[str, Any]:
+def read_run(home: PipelineHome, run: str) -> Row:
     """Return one run with everything that is stored of it."""
     table = home.tables.reconciles
     return _WHOLE.get((str(table), run), (table,), lambda: _read_run(home, run))
 
 
-def _read_run(home: PipelineHome, run: str) -> dict[str, Any]:
+def _read_run(home: PipelineHome, run: str) -> Row:
     rows = Table(home.tables.reconciles).read(matching=Where("run").is_among([run]))
     row: dict[str, Any] = {} if rows is None or not rows.num_rows else rows.to_pylist()[0]
     return {name: json.loads(value) if name in _JSON and value is not None else value for name, value in row.items()}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 from typing import Any
@@ -24,7 +24,9 @@ from rivertwice.core.settings import Settings
 from rivertwice.timeline.committed import committed_batches, every_batch
 from rivertwice.timeline.lineage import Segment, Timeline, head_path, path_of
 from rivertwice.timeline.sequence import HEAD, PUBLICATION, Entry, read_sequence, select_head
+from rivertwice.timeline.version_records import Acceptance
 from rivertwice.versions.comparisons import StoredComparison
+from rivertwice.versions.model import Step
 from rivertwice.versions.view import VersionView, view_versions
 
 MOST_ON_PATH = 10
@@ -104,10 +106,6 @@ class Drawing:
     marks: tuple[TimelineDot, ...]
     scale: tuple[tuple[int, float], ...]
     left_out: Mapping[str, int]
-
-    def plain(self) -> dict[str, Any]:
-        """Return the drawing as JSON can hold it."""
-        return asdict(self)
 
 
 def view_timelines(home: PipelineHome) -> Drawing:
@@ -303,50 +301,90 @@ def _newest_at(own: tuple[Any, Any] | None, instant: datetime) -> int | None:
 # The versions of a pipeline side by side: what each serves, how far it is proved, how it compares, and what to do next.
 
 
-def describe_versions(settings: Settings, pipeline: str, now: datetime) -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class ExampleRow:
+    """A row without a cause, by its window and kind; its values are not shown."""
+
+    start: str
+    end: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class ComparisonView:
+    """A comparison of a version with the one that serves.
+
+    Attributes:
+        start, end: the windows that were compared. left_out: windows that only one of them has.
+        reasons: why it did not pass. different: why rows cannot be compared at all.
+    """
+
+    run: str
+    at: datetime
+    by: str
+    beside: str
+    start: str | None
+    end: str | None
+    passed: bool
+    counts: Mapping[str, int]
+    left_out: int
+    reasons: Sequence[str]
+    different: Sequence[str]
+    examples: tuple[ExampleRow, ...]
+
+
+@dataclass(frozen=True)
+class VersionRow:
+    """A version beside others: since when it serves, when it began, its stream, how far it is proved, and what to do next."""
+
+    name: str
+    serves: bool
+    since: str | None
+    began: str | None
+    state: str
+    batches: int
+    proved_until: str | None
+    comparison: ComparisonView | None
+    accepted: Acceptance | None
+    next: Step
+
+
+def describe_versions(settings: Settings, pipeline: str, now: datetime) -> list[VersionRow]:
     """Return a row for each open version, the first one too; none if there is no other."""
     if not settings.pipeline(pipeline).is_first_version:
         return []
     return [_row(settings, view, now) for view in view_versions(settings, pipeline)]
 
 
-def _row(settings: Settings, view: VersionView, now: datetime) -> dict[str, Any]:
+def _row(settings: Settings, view: VersionView, now: datetime) -> VersionRow:
     home = settings.pipeline(view.name)
-    return {
-        "name": view.name,
-        "serves": view.serves,
-        "since": view.since,
-        "began": view.began,
-        "state": observe_stream(settings, view.name, now).state,
-        "batches": len(committed_batches(home, head_path(home))),
-        "proved_until": view.proved_until,
-        "comparison": None if view.comparison is None else describe_comparison(view.comparison),
-        "accepted": None if view.accepted is None else view.accepted.plain(),
-        "next": {"act": view.next.act, "text": view.next.text, "version": view.next.version},
-    }
+    return VersionRow(
+        name=view.name,
+        serves=view.serves,
+        since=view.since,
+        began=view.began,
+        state=observe_stream(settings, view.name, now).state,
+        batches=len(committed_batches(home, head_path(home))),
+        proved_until=view.proved_until,
+        comparison=None if view.comparison is None else describe_comparison(view.comparison),
+        accepted=view.accepted,
+        next=view.next,
+    )
 
 
-def describe_comparison(stored: StoredComparison) -> dict[str, Any]:
+def describe_comparison(stored: StoredComparison) -> ComparisonView:
     """Return what is shown of a comparison. Pure; rows without a cause are named by their window and kind, not by their values."""
-    return {
-        "run": stored.run,
-        "at": to_iso(stored.created_at),
-        "by": stored.by,
-        "beside": stored.beside,
-        "start": stored.start,
-        "end": stored.end,
-        "passed": stored.passed,
-        "counts": dict(stored.counts),
-        "left_out": stored.left_out_windows,
-        "expected": [{"reason": rule["reason"], "rows": rule["rows"]} for rule in stored.expected],
-        "reasons": list(stored.reasons),
-        "warnings": list(stored.warnings),
-        "different": list(stored.different),
-        "proofs": [
-            {"version": proof.version, "run": proof.run, "until": proof.run and iso_of_ms(proof.until_ms)}
-            for proof in stored.proofs
-        ],
-        "examples": [
-            {"start": row["window_start"], "end": row["window_end"], "kind": row["kind"]} for row in stored.examples[:5]
-        ],
-    }
+    return ComparisonView(
+        run=stored.run,
+        at=stored.created_at,
+        by=stored.by,
+        beside=stored.beside,
+        start=stored.start,
+        end=stored.end,
+        passed=stored.passed,
+        counts=stored.counts,
+        left_out=stored.left_out_windows,
+        reasons=stored.reasons,
+        different=stored.different,
+        examples=tuple(ExampleRow(row["window_start"], row["window_end"], row["kind"]) for row in stored.examples[:5]),
+    )

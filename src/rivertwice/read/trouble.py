@@ -7,28 +7,118 @@ what is served agrees. It *waits* while its window is open.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivertwice.core.instants import from_ms, to_iso, to_ms
+from rivertwice.core.instants import from_ms, to_ms
+from rivertwice.core.plain import Row
 from rivertwice.core.settings import Settings
 from rivertwice.definition.definition import Definition
-from rivertwice.read.heatmap import axis_key, key_label, moved_after
+from rivertwice.read.heatmap import NotCompared, axis_key, key_label, moved_after
 from rivertwice.read.serving import Runs, Serving, open_serving, read_run, read_runs
 from rivertwice.storage import Remembered
 from rivertwice.timeline.judgements import read_causes, read_verdicts, rows_of
 from rivertwice.timeline.lineage import head_path
 from rivertwice.timeline.sequence import read_sequence
 from rivertwice.timeline.served_rows import publications_of
+from rivertwice.timeline.serving import Publication
 from rivertwice.timeline.verdicts import AGREES, BY_GRAVITY, DEFECT, LATE, NOT_COMPARABLE, OPEN
 
 ROWS = 50
 CAUSES = 5
 TREND = 30
 _DIFFERS = (DEFECT, NOT_COMPARABLE, LATE)
+
+
+@dataclass
+class TroubleRow:
+    """A row that does not agree: its window and key, pair to verdict, late records, the reason, and the key in words."""
+
+    start: datetime
+    end: datetime
+    key: str | None
+    pairs: dict[str, str] = field(default_factory=dict)
+    late: int = 0
+    reason: str = ""
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class CauseView:
+    """A stored cause for people: what, of which record, read by which batch."""
+
+    cause: str
+    address: str | None
+    batch: int | None
+    event_time: datetime | None
+    watermark: datetime | None
+    detail: str | None
+
+
+@dataclass
+class OpenRow(TroubleRow):
+    """A row whose served value differs: its first causes, how many more there are, and the backfill published since."""
+
+    causes: tuple[CauseView, ...] = ()
+    more: int = 0
+    published: str | None = None
+
+
+@dataclass
+class WaitingWindow:
+    """A window that is open, and how many rows it has."""
+
+    start: datetime
+    end: datetime
+    rows: int = 0
+
+
+@dataclass(frozen=True)
+class RunView:
+    """The newest reconcile.
+
+    Attributes:
+        counts: pair to verdict to rows. balance: where the records ended up. gate: what it found; both as stored.
+        moved: that the head left what it saw, and where to. published: publications since.
+    """
+
+    run: str
+    at: datetime
+    timeline: str
+    batch: int
+    sequence: int
+    counts: Mapping[str, Mapping[str, int]]
+    balance: Mapping[str, Any]
+    gate: Mapping[str, Any]
+    duration_s: float
+    moved: str | None
+    published: int
+
+
+@dataclass(frozen=True)
+class TrendPoint:
+    """A reconcile in the trend."""
+
+    run: str
+    at: datetime
+    counts: Mapping[str, Mapping[str, int]]
+
+
+@dataclass(frozen=True)
+class Correctness:
+    """The newest reconcile with its balance, the trend, and what does not agree; totals: how many rows of each list there are."""
+
+    name: str
+    run: RunView
+    trend: tuple[TrendPoint, ...]
+    open: tuple[OpenRow, ...]
+    repaired: tuple[TroubleRow, ...]
+    waiting: tuple[WaitingWindow, ...]
+    totals: Mapping[str, int]
 
 
 @dataclass(frozen=True)
@@ -41,47 +131,43 @@ class Trouble:
         totals: how many there are of each, however few are kept.
     """
 
-    open: tuple[Mapping[str, Any], ...]
-    repaired: tuple[Mapping[str, Any], ...]
-    waiting: tuple[Mapping[str, Any], ...]
+    open: tuple[TroubleRow, ...]
+    repaired: tuple[TroubleRow, ...]
+    waiting: tuple[WaitingWindow, ...]
     totals: Mapping[str, int]
 
 
-def describe_correctness(settings: Settings, name: str) -> dict[str, Any]:
+def describe_correctness(settings: Settings, name: str) -> Correctness | NotCompared:
     """Return the newest reconcile with its balance, the trend, and what does not agree."""
     serving = open_serving(settings, name)
     runs = read_runs(serving.home)
     if serving.definition is None or runs is None:
-        return {"name": name, "run": None}
+        return NotCompared(name)
     run = read_run(serving.home, runs.newest["run"])
     entries = read_sequence(serving.home)
     trouble = _trouble(serving, serving.definition, runs)
     later = [each for each in publications_of(entries) if each.seq > run["sequence"]]
-    return {
-        "name": serving.home.root.name,
-        "run": {
-            "run": run["run"],
-            "at": to_iso(run["created_at"]),
-            "timeline": run["timeline"],
-            "batch": run["batch"],
-            "sequence": run["sequence"],
-            "counts": run["counts"],
-            "balance": run["balance"],
-            "late_by_partition": run["late_by_partition"],
-            "gate": {"passed": run["gate"]["passed"], "alerts": run["gate"]["alerts"]},
-            "duration_s": run["duration_s"],
-            "moved": moved_after(entries, head_path(serving.home), run),
-            "published": len(later),
-        },
-        "trend": [
-            {"run": each["run"], "at": to_iso(each["created_at"]), "counts": each["counts"]}
-            for each in runs.brief[-TREND:]
-        ],
-        "open": [_with_causes(serving, runs, row, later) for row in trouble.open],
-        "repaired": [_plain(row) for row in trouble.repaired],
-        "waiting": [_plain(row) for row in trouble.waiting],
-        "totals": dict(trouble.totals),
-    }
+    return Correctness(
+        name=serving.home.root.name,
+        run=RunView(
+            run=run["run"],
+            at=run["created_at"],
+            timeline=run["timeline"],
+            batch=run["batch"],
+            sequence=run["sequence"],
+            counts=run["counts"],
+            balance=run["balance"],
+            gate=run["gate"],
+            duration_s=run["duration_s"],
+            moved=moved_after(entries, head_path(serving.home), run),
+            published=len(later),
+        ),
+        trend=tuple(TrendPoint(each["run"], each["created_at"], each["counts"]) for each in runs.brief[-TREND:]),
+        open=tuple(_with_causes(serving, runs, row, later) for row in trouble.open),
+        repaired=trouble.repaired,
+        waiting=trouble.waiting,
+        totals=trouble.totals,
+    )
 
 
 def _trouble(serving: Serving, definition: Definition, runs: Runs) -> Trouble:
@@ -115,84 +201,68 @@ def sort_trouble(rows: Iterable[Mapping[str, Any]], waiting: Iterable[Mapping[st
         waiting: verdicts OPEN on all rows of a window.
         limit: how many of each are kept.
     """
-    by_row: dict[tuple[Any, ...], dict[str, Any]] = {}
+    by_row: dict[tuple[Any, ...], TroubleRow] = {}
     for verdict in rows:
         address = (verdict["window_start"], verdict["window_end"], verdict["key"])
-        row = by_row.setdefault(
-            address,
-            {"start": address[0], "end": address[1], "key": address[2], "pairs": {}, "late": 0, "reason": ""},
-        )
-        row["pairs"][verdict["pair"]] = verdict["verdict"]
-        row["late"] = max(row["late"], verdict["late"] or 0)
-        if verdict["pair"] == "served" or not row["reason"]:
-            row["reason"] = verdict["reason"] or row["reason"]
-    open_rows = [row for row in by_row.values() if row["pairs"].get("served") in _DIFFERS]
+        row = by_row.setdefault(address, TroubleRow(*address))
+        row.pairs[verdict["pair"]] = verdict["verdict"]
+        row.late = max(row.late, verdict["late"] or 0)
+        if verdict["pair"] == "served" or not row.reason:
+            row.reason = verdict["reason"] or row.reason
+    open_rows = [row for row in by_row.values() if row.pairs.get("served") in _DIFFERS]
     repaired = [
         row
         for row in by_row.values()
-        if row["pairs"].get("stream") in _DIFFERS and row["pairs"].get("served", AGREES) == AGREES
+        if row.pairs.get("stream") in _DIFFERS and row.pairs.get("served", AGREES) == AGREES
     ]
-    open_rows.sort(
-        key=lambda row: (BY_GRAVITY.index(row["pairs"]["served"]), -row["late"], -to_ms(row["start"]), row["key"] or "")
-    )
-    repaired.sort(key=lambda row: (-to_ms(row["start"]), row["key"] or ""))
-    windows: dict[tuple[Any, ...], dict[str, Any]] = {}
+    open_rows.sort(key=lambda row: (BY_GRAVITY.index(row.pairs["served"]), -row.late, -to_ms(row.start), row.key or ""))
+    repaired.sort(key=lambda row: (-to_ms(row.start), row.key or ""))
+    windows: dict[tuple[Any, ...], WaitingWindow] = {}
     for verdict in waiting:
-        window = (verdict["window_start"], verdict["window_end"])
-        row = windows.setdefault(window, {"start": window[0], "end": window[1], "rows": 0})
-        row["rows"] = max(row["rows"], rows_of(verdict))
-    newest = sorted(windows.values(), key=lambda row: -to_ms(row["start"]))
+        bounds = (verdict["window_start"], verdict["window_end"])
+        window = windows.setdefault(bounds, WaitingWindow(*bounds))
+        window.rows = max(window.rows, rows_of(verdict))
+    newest = sorted(windows.values(), key=lambda window: -to_ms(window.start))
     totals = {"open": len(open_rows), "repaired": len(repaired), "waiting": len(newest)}
     return Trouble(tuple(open_rows[:limit]), tuple(repaired[:limit]), tuple(newest[:limit]), totals)
 
 
-def _labelled(row: Mapping[str, Any], definition: Definition) -> Mapping[str, Any]:
-    label = "all rows" if row["key"] is None else key_label(axis_key(row["key"], definition))
-    return {**row, "label": label}
+def _labelled(row: TroubleRow, definition: Definition) -> TroubleRow:
+    return replace(row, label="all rows" if row.key is None else key_label(axis_key(row.key, definition)))
 
 
-def _with_causes(serving: Serving, runs: Runs, row: Mapping[str, Any], later: Sequence[Any]) -> dict[str, Any]:
+def _with_causes(serving: Serving, runs: Runs, row: TroubleRow, later: Sequence[Publication]) -> OpenRow:
     """Return a row with its causes by address, and the publication that came after the verdict and covers its window."""
-    start_ms = to_ms(row["start"])
+    start_ms = to_ms(row.start)
     rows = read_causes_of(serving, runs, start_ms)
-    own = [cause for cause in rows if cause["key"] == row["key"] and cause["window_start"] == row["start"]]
+    own = [cause for cause in rows if cause["key"] == row.key and cause["window_start"] == row.start]
     by_place = {(cause["cause"], cause["topic"], cause["partition"], cause["offset"]): cause for cause in own}
-    listed = [describe_cause(cause) for cause in list(by_place.values())[:CAUSES]]
+    listed = tuple(describe_cause(cause) for cause in list(by_place.values())[:CAUSES])
     published = next(
         (each.backfill for each in reversed(later) if any(low <= start_ms < high for low, high in each.ranges)), None
     )
-    return {**_plain(row), "causes": listed, "more": max(0, len(by_place) - CAUSES), "published": published}
+    return OpenRow(**vars(row), causes=listed, more=max(0, len(by_place) - CAUSES), published=published)
 
 
-def read_causes_of(serving: Serving, runs: Runs, start_ms: int) -> list[dict[str, Any]]:
+def read_causes_of(serving: Serving, runs: Runs, start_ms: int) -> Sequence[Row]:
     """Return the causes of the rows of a window, each read once while no reconcile is added."""
     tables = serving.home.tables
     key = (str(tables.causes), runs.newest["run"], start_ms)
 
-    def read() -> list[dict[str, Any]]:
+    def read() -> Sequence[Row]:
         found = read_causes(serving.home, runs.chain, [(start_ms, start_ms + 1)])
         return [] if found is None else list(found.to_pylist())
 
     return _CAUSES.get(key, (tables.causes, tables.reconciles), read)
 
 
-def describe_cause(cause: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a stored cause for people: what, of which record, read by which batch. Pure."""
+def describe_cause(cause: Row) -> CauseView:
+    """Return a stored cause for people. Pure."""
     address = None if cause["offset"] is None else f"{cause['topic']}/{cause['partition']}@{cause['offset']}"
     watermark = cause["late_watermark_ms"]
-    return {
-        "cause": cause["cause"],
-        "address": address,
-        "batch": cause["batch"],
-        "event_time": None if cause["event_time"] is None else to_iso(cause["event_time"]),
-        "watermark": None if watermark is None else to_iso(from_ms(watermark)),
-        "detail": cause["detail"],
-    }
-
-
-def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {**row, "start": to_iso(row["start"]), "end": to_iso(row["end"])}
+    judged_by = None if watermark is None else from_ms(watermark)
+    return CauseView(cause["cause"], address, cause["batch"], cause["event_time"], judged_by, cause["detail"])
 
 
 _TROUBLE: Remembered[Trouble] = Remembered(32)
-_CAUSES: Remembered[list[dict[str, Any]]] = Remembered(256)
+_CAUSES: Remembered[Sequence[Row]] = Remembered(256)

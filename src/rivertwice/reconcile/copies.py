@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from rivertwice.backfill.model import BackfillPlan
 from rivertwice.core.instants import from_ms, to_iso
+from rivertwice.core.plain import Row
 from rivertwice.definition.definition import Definition
 from rivertwice.reconcile.frames import addresses
 from rivertwice.reconcile.model import SERVED, STREAM, DefectFinding, RowColumns, RowId, Verdict
@@ -265,7 +266,7 @@ def check_served_rows(
     return findings
 
 
-def _by_address(table: pa.Table, shape: RowColumns) -> dict[RowId, list[dict[str, Any]]]:
+def _by_address(table: pa.Table, shape: RowColumns) -> dict[RowId, list[Row]]:
     grouped: dict[RowId, list[dict[str, Any]]] = {}
     for row, values in zip(addresses(table, shape), table.to_pylist(), strict=True):
         grouped.setdefault(row, []).append(values)

@@ -14,6 +14,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from rivertwice.core.plain import Row
 from rivertwice.core.settings import Settings
 from rivertwice.definition.definition import Definition
 from rivertwice.definition.fingerprint import fingerprint_of
@@ -286,7 +287,7 @@ class DerivedLog:
             if self._is_of(row["_index"], number)
         ]
 
-    def late_contents(self, late: Sequence[LateRow]) -> dict[tuple[Part, int], dict[str, Any]]:
+    def late_contents(self, late: Sequence[LateRow]) -> dict[tuple[Part, int], Row]:
         """Return what the newest definition stores of late records, by address: the timestamp, and the fields as JSON."""
         contents: dict[tuple[Part, int], dict[str, Any]] = {}
         for topic, (view, source) in self._definition.by_topic.items():

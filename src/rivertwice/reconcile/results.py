@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from rivertwice.core.homes import PipelineHome, Place
 from rivertwice.core.instants import from_ms
+from rivertwice.core.plain import Row
 from rivertwice.reconcile.model import RowId, Verdict
 from rivertwice.storage import NewFile, Remembered, Table
 from rivertwice.timeline.judgements import Increment, causes_of, verdicts_of
@@ -277,7 +278,7 @@ def _cause_table(run: str, causes: Sequence[ReconcileCause]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=CAUSES)
 
 
-def reconcile_runs(home: PipelineHome) -> list[dict[str, Any]]:
+def reconcile_runs(home: PipelineHome) -> list[Row]:
     """Return every finished run, oldest first, with its JSON columns decoded."""
     table = Table(home.tables.reconciles).read()
     if table is None:
@@ -286,14 +287,14 @@ def reconcile_runs(home: PipelineHome) -> list[dict[str, Any]]:
     return [{n: json.loads(v) if n in _JSON_COLUMNS and v is not None else v for n, v in row.items()} for row in rows]
 
 
-def newest_reconcile(home: PipelineHome) -> dict[str, Any] | None:
+def newest_reconcile(home: PipelineHome) -> Row | None:
     """Return the newest finished run, or None; a table without a new commit is not read again."""
     table = home.tables.reconciles
     newest = _NEWEST.get(str(table), (table,), lambda: next(reversed(reconcile_runs(home)), None))
     return None if newest is None else dict(newest)
 
 
-def verdict_rows(home: PipelineHome, run: str) -> list[dict[str, Any]]:
+def verdict_rows(home: PipelineHome, run: str) -> list[Row]:
     """Return the verdicts that hold for a run, ordered by pair, window and key; some may be of runs that it builds on.
 
     All rows of a window that agree, or are open, are one verdict without a key (`judgements.rows_of`).
@@ -302,7 +303,7 @@ def verdict_rows(home: PipelineHome, run: str) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (row["pair"], row["window_start"], row["key"] or ""))
 
 
-def cause_rows(home: PipelineHome, run: str) -> list[dict[str, Any]]:
+def cause_rows(home: PipelineHome, run: str) -> list[Row]:
     """Return the causes that hold for a run, ordered by pair and address; some may be of runs that it builds on."""
     rows = causes_of(home, run)
     return sorted(rows, key=lambda r: (r["pair"], r["cause"], r["topic"] or "", r["partition"] or 0, r["offset"] or 0))

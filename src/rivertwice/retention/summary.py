@@ -103,15 +103,31 @@ def retention_file(settings: Settings, name: str) -> Path:
     return settings.home / "agent" / "retention" / f"{require_pipeline(name)}.json"
 
 
-def last_retention(settings: Settings, name: str, now: datetime) -> dict[str, Any] | None:
-    """Return what the agent last saw of a pipeline's retention, in short, with its age; None if it never looked."""
-    plain = read_json(retention_file(settings, name))
-    if plain is None or plain.get("format") != FORMAT:
-        return None
-    return {
-        "age_s": round((now - parse_iso(plain["at"])).total_seconds(), 1),
-        "worst": plain["worst"],
-        "unarchived": plain["unarchived"],
-        "gaps": [gap["id"] for gap in plain["gaps"] if gap["accepted"] is None],
-        "summary": summary_of(plain),
-    }
+@dataclass(frozen=True)
+class RetentionBrief:
+    """What the agent last saw of a pipeline's retention, in short, with its age.
+
+    Attributes:
+        worst: the lease that is nearest to a loss, as stored. unarchived: records that only Kafka has.
+        gaps: ids of the gaps that nobody has accepted. summary: what is at risk, in words; None: nothing is.
+    """
+
+    age_s: float
+    worst: Mapping[str, Any] | None
+    unarchived: Any
+    gaps: tuple[str, ...]
+    summary: str | None
+
+    @classmethod
+    def read(cls, settings: Settings, name: str, now: datetime) -> RetentionBrief | None:
+        """Return what the agent last saw; None if it never looked."""
+        plain = read_json(retention_file(settings, name))
+        if plain is None or plain.get("format") != FORMAT:
+            return None
+        return cls(
+            age_s=round((now - parse_iso(plain["at"])).total_seconds(), 1),
+            worst=plain["worst"],
+            unarchived=plain["unarchived"],
+            gaps=tuple(gap["id"] for gap in plain["gaps"] if gap["accepted"] is None),
+            summary=summary_of(plain),
+        )

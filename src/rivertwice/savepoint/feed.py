@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rivertwice.core.homes import PipelineHome
+from rivertwice.core.plain import Row
 from rivertwice.core.settings import Settings
 from rivertwice.core.waits import Measured, Progress
 from rivertwice.definition.model import Definition
@@ -121,7 +122,7 @@ def _oldest_offsets(settings: Settings, manifest: Manifest, topic: str, archive_
     return kafka.begin_offsets(settings, topic)
 
 
-def _rows(frame: Any) -> Iterator[dict[str, Any]]:
+def _rows(frame: Any) -> Iterator[Row]:
     for row in frame.orderBy("partition", "offset").toLocalIterator():
         yield row.asDict(recursive=True)
 

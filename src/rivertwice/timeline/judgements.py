@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rivertwice.core.homes import PipelineHome, Place
+from rivertwice.core.plain import Row
 from rivertwice.storage import Table, Where
 
 Range = tuple[int, int]
@@ -98,7 +99,7 @@ def chain_of(increments: Mapping[str, Increment], run: str) -> Chain:
 
 def verdicts_of(
     home: PipelineHome, run: str, ranges: Sequence[Range] | None = None, wanted: Sequence[str] | None = None
-) -> list[dict[str, Any]]:
+) -> list[Row]:
     """Return the stored verdicts that hold for a run, in no order.
 
     Args:
@@ -112,7 +113,7 @@ def verdicts_of(
     return [] if table is None else verdicts_in(table, chain, wanted)
 
 
-def verdicts_in(table: pa.Table, chain: Chain, wanted: Sequence[str] | None = None) -> list[dict[str, Any]]:
+def verdicts_in(table: pa.Table, chain: Chain, wanted: Sequence[str] | None = None) -> list[Row]:
     """Return those rows of a table of verdicts that hold for the first run of a chain, in no order. Pure."""
     rows = holding_verdicts(table, chain)
     chosen = rows if wanted is None else rows.filter(pc.is_in(rows["verdict"], pa.array(list(wanted))))
@@ -150,7 +151,7 @@ def holding_verdicts(table: pa.Table, chain: Chain) -> pa.Table:
     return rows
 
 
-def causes_of(home: PipelineHome, run: str, ranges: Sequence[Range] | None = None) -> list[dict[str, Any]]:
+def causes_of(home: PipelineHome, run: str, ranges: Sequence[Range] | None = None) -> list[Row]:
     """Return the stored causes that hold for a run, in no order; further causes of a row that is judged again are added to it.
 
     Args:

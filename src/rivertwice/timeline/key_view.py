@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from rivertwice.core.errors import RequestError
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.instants import to_iso
+from rivertwice.core.plain import Row
 from rivertwice.definition.bundle import load_bundle_definition
 from rivertwice.definition.folds import PARTITION_SHIFT
 from rivertwice.definition.model import Definition
@@ -113,7 +114,7 @@ def select_rows(
     key: Mapping[str, Any] | None = None,
     at: datetime | None = None,
     history: bool = False,
-) -> list[dict[str, Any]]:
+) -> list[Row]:
     """Return rows of the served table, each with the address of its event: see `read_view`. Pure."""
     window = definition.window
     assert window.at is not None, "the definition was checked"
@@ -144,7 +145,7 @@ def as_folded(rows: pa.Table, views: Sequence[str]) -> pa.Table:
     return rows.sort_by([*order, (RECORD, "ascending"), (ROW, "ascending")]).select(names)
 
 
-def _newest(ordered: Sequence[dict[str, Any]], definition: Definition) -> list[dict[str, Any]]:
+def _newest(ordered: Sequence[dict[str, Any]], definition: Definition) -> list[Row]:
     newest = {tuple(_text(row[name]) for name in definition.keys): row for row in ordered}
     gone = definition.deleted
     return [newest[key] for key in sorted(newest) if gone is None or not newest[key][gone]]

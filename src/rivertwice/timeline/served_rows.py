@@ -16,6 +16,7 @@ import pyarrow.types as types
 
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.instants import to_iso
+from rivertwice.core.plain import Row
 from rivertwice.definition.definition import Definition
 from rivertwice.storage import Table, Where
 from rivertwice.timeline.committed import newest_batch
@@ -187,9 +188,7 @@ def json_value(value: Any) -> Any:
 COLUMNS = ("window_start", "window_end", "event_time", "late_watermark", "topic", "partition", "offset", "fields")
 
 
-def read_late_rows(
-    home: PipelineHome, path: Sequence[LedgerRow], columns: Sequence[str] = COLUMNS
-) -> list[dict[str, Any]]:
+def read_late_rows(home: PipelineHome, path: Sequence[LedgerRow], columns: Sequence[str] = COLUMNS) -> list[Row]:
     """Return the stored late rows of the batches of `path`, each with its ledger row as `batch`, in the order of the log.
 
     Rows of batches that were never committed do not count: a crash may leave them.

@@ -28,6 +28,7 @@ from rivertwice.core.errors import LostRaceError
 from rivertwice.core.homes import PipelineHome, Place, Tables
 from rivertwice.core.instants import parse_iso, to_iso
 from rivertwice.core.locks import lock, lock_if_free
+from rivertwice.core.plain import Row
 from rivertwice.core.settings import VERDICTS_KEPT
 from rivertwice.storage import Table, TableCare, TableShape, Where, read_json, replace_json
 from rivertwice.timeline.judgements import Increment
@@ -117,7 +118,7 @@ def _killed(verdicts: Place, known: Set[str], oldest: datetime) -> set[str]:
     }
 
 
-def _rows(path: Place) -> list[dict[str, Any]]:
+def _rows(path: Place) -> list[Row]:
     table = Table(path).open()
     if table is None:
         return []

@@ -22,6 +22,7 @@ from rivertwice.core.errors import RequestError
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.installed import base_of
 from rivertwice.core.instants import to_iso, to_ms
+from rivertwice.core.plain import Row
 from rivertwice.core.settings import Settings
 from rivertwice.core.waits import Progress
 from rivertwice.definition.bundle import Bundle, build_project_bundle
@@ -141,12 +142,12 @@ def group_by_batch(
     return [*groups, remaining] if remaining else groups
 
 
-def make_events(definition: Definition, groups: Sequence[Sequence[RawRecord]]) -> list[list[dict[str, Any]]]:
+def make_events(definition: Definition, groups: Sequence[Sequence[RawRecord]]) -> list[list[Row]]:
     """Return the micro-batches of a case: each record as text if its value is text, else as hexadecimal digits."""
     return [[_event(definition, record) for record in group] for group in groups]
 
 
-def _event(definition: Definition, record: RawRecord) -> dict[str, Any]:
+def _event(definition: Definition, record: RawRecord) -> Row:
     view, source = definition.by_topic[record.part.topic]
     number = list(definition.sources).index(view)
     prefix = f"s{number}-" if definition.has_several_sources else ""
@@ -200,7 +201,7 @@ def expect(definition: Definition, results: Results) -> dict[str, Any]:
     return expected
 
 
-def _row(row: Mapping[str, Any]) -> dict[str, Any]:
+def _row(row: Mapping[str, Any]) -> Row:
     return {name: _plain(value) for name, value in row.items() if _can_be_written(value)}
 
 

@@ -17,6 +17,7 @@ from rivertwice.agent.memory import Memory, save_memory
 from rivertwice.agent.view import view_stream
 from rivertwice.airflow.triggers import EpochTrigger, Watch
 from rivertwice.core.instants import to_iso, utc_now
+from rivertwice.core.plain import to_plain
 from rivertwice.core.settings import Settings
 from rivertwice.definition.definition import load_definition
 from rivertwice.read.overview import describe_summary
@@ -144,10 +145,12 @@ def test_status_page_and_trigger_show_one_state_and_one_health(
     if state == "given_up":
         save_memory(settings, "flight_delays", Memory(broken_at=now, broken_because="poison"))
 
-    shown = view_stream(settings, "flight_delays", now)
-    page = describe_summary(settings, load_definition(settings.definitions / "flight_delays"), now)
+    shown = to_plain(view_stream(settings, "flight_delays", now))
+    page = to_plain(describe_summary(settings, load_definition(settings.definitions / "flight_delays"), now))
     (driver,) = [fact["text"] for fact in page["facts"] if fact["name"] == "Driver"]
     asset = describe_seen(observe_stream(settings, "flight_delays", now))
 
     assert (shown["state"], re.split("[,;]", driver)[0], asset["state"]) == (state,) * 3
-    assert (shown["health"]["word"] == "ok") == (page["lights"]["stream"]["tone"] != "bad"), page["lights"]
+    assert (shown["health"]["word"] == "ok") == (page["now"]["lights"]["stream"]["tone"] != "bad"), page["now"][
+        "lights"
+    ]

@@ -14,7 +14,8 @@ from rivertwice.agent import keeper, savepoints
 from rivertwice.agent.alert_store import alerts_of
 from rivertwice.agent.savepoints import SavepointKeeper, describe_unproved
 from rivertwice.agent.view import view_pipeline
-from rivertwice.cli.services import recovery_texts
+from rivertwice.cli.status import PipelineStatus, recovery_texts
+from rivertwice.core.plain import to_plain
 from rivertwice.savepoint.operations import record
 from rivertwice.savepoint.operations.record import Restore, write_operation
 from rivertwice.savepoint.proof import record_attempt
@@ -143,7 +144,7 @@ def test_a_savepoint_is_taken_once_the_objective_needs_one(kept, monkeypatch):
     monkeypatch.setattr("rivertwice.savepoint.recovery.BATCH_S", 5.0)
     assert keeper.look("p", NOW).kind == ROTATE
     assert jobs[0].command[-2:] == ["--pipeline", "p"]
-    shown = view_pipeline(settings, "p", NOW)["recovery"]
+    shown = to_plain(view_pipeline(settings, "p", NOW))["recovery"]
     assert (shown["batches"], shown["objective_s"], shown["over"]) == (4, 60.0, False)
     write_intent(home, "stopped", "test", NOW)
     jobs[0].returncode = 1
@@ -155,10 +156,10 @@ def test_status_says_what_a_fall_back_takes_and_what_waits_for_its_proof(kept):
     base = plan_restore(settings, home, origin)
     view = view_recovery(settings, "p")
     assert [restore.savepoint for restore in view.awaiting] == [base.id]
-    item = {"name": "p", "recovery": view_pipeline(settings, "p", NOW)["recovery"]}
-    assert recovery_texts(item) == [f"p: {base.id} waits for its proof; the way back is {origin.id}"]
-    item["recovery"] |= {"objective_s": 60.0, "over": True, "seconds": 95.0, "batches": 140, "awaiting": []}
-    assert recovery_texts(item) == [
-        "p: a fall-back would take about 95 s (140 batches to replay), over its objective of 60 s"
+    item = PipelineStatus(**vars(view_pipeline(settings, "p", NOW)))
+    assert list(recovery_texts(item)) == [f"{base.id} waits for its proof; the way back is {origin.id}"]
+    over = replace(item.recovery, objective_s=60.0, over=True, seconds=95.0, batches=140, awaiting=())
+    assert list(recovery_texts(replace(item, recovery=over))) == [
+        "a fall-back would take about 95 s (140 batches to replay), over its objective of 60 s"
     ]
-    assert recovery_texts({"name": "p", "recovery": None}) == []
+    assert list(recovery_texts(replace(item, recovery=None))) == []

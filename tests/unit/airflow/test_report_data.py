@@ -9,6 +9,7 @@ import pytest
 from homes.project import FLIGHTS, make_project
 from rivertwice.airflow.report_data import find_report, reconcile_lines
 from rivertwice.core.errors import ConfigError, RequestError
+from rivertwice.core.plain import to_plain
 
 RUN = {
     "counts": {"stream": {"AGREES": 10, "LATE": 2, "OPEN": 0}, "served": {"AGREES": 12}},
@@ -37,13 +38,13 @@ def test_a_reconcile_is_reported_one_fact_a_line() -> None:
 def test_a_run_of_which_nothing_is_stored_is_named(tmp_path: Path, run: str) -> None:
     settings = make_project(tmp_path, {"flight_delays": FLIGHTS})
     with pytest.raises(RequestError, match=run):
-        find_report(settings, "flight_delays", run)
+        to_plain(find_report(settings, "flight_delays", run))
 
 
 @pytest.mark.parametrize("run", ["../../etc/passwd", "rc-1/2", ""])
 def test_a_name_that_leads_elsewhere_is_refused(tmp_path: Path, run: str) -> None:
     settings = make_project(tmp_path, {"flight_delays": FLIGHTS})
     with pytest.raises((RequestError, ConfigError)):
-        find_report(settings, "flight_delays", run)
+        to_plain(find_report(settings, "flight_delays", run))
     with pytest.raises((RequestError, ConfigError)):
-        find_report(settings, "../x", "rc-1")
+        to_plain(find_report(settings, "../x", "rc-1"))

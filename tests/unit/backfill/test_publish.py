@@ -11,6 +11,7 @@ from rivertwice.backfill.plan import plan_backfill
 from rivertwice.backfill.publish import publish_backfill
 from rivertwice.backfill.store import load_plan, save_plan
 from rivertwice.core.errors import AuditError, FingerprintError, LostRaceError, RequestError
+from rivertwice.core.plain import to_plain
 from rivertwice.read.backfills import list_of_backfills
 from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.lineage import Fork
@@ -121,7 +122,7 @@ def test_a_backfill_without_a_passed_audit_is_not_published(made):
 
 def shown(settings, plan):
     """State and reason of a backfill as the page and `backfill list` show them."""
-    (found,) = [each for each in list_of_backfills(settings, "p")["backfills"] if each["id"] == plan.id]
+    (found,) = [each for each in to_plain(list_of_backfills(settings, "p"))["backfills"] if each["id"] == plan.id]
     return found["state"], found["why"]
 
 

@@ -8,9 +8,10 @@ import pytest
 
 from histories.kinds import make_definition
 from rivertwice.backfill.stream_load import StreamLoadPlan, explain_stream_load, find_lost, require_same_past
-from rivertwice.backfill.stream_unread import describe_unread
+from rivertwice.backfill.stream_unread import StreamLoadProgress
 from rivertwice.core.errors import LogGapError
 from rivertwice.core.instants import EPOCH
+from rivertwice.core.plain import to_plain
 from rivertwice.log.addresses import Part
 from rivertwice.timeline.lineage import Timeline
 from rivertwice.timeline.stream_load import StreamLoad
@@ -57,6 +58,6 @@ def test_a_plan_says_how_much_why_and_from_where() -> None:
 
 def test_what_is_not_read_yet_is_said_in_numbers() -> None:
     load = StreamLoad("p", "b", "c", {"t": "id"}, PLAN.genesis, PLAN.until, "test", EPOCH)
-    described = describe_unread(load, 500)
+    described = to_plain(StreamLoadProgress.of(load, 500))
     assert (described["records"], described["records_left"]) == (2500, 500)
     assert "has read 2000 of 2500 records" in str(described["message"])

@@ -14,6 +14,7 @@ import pytest
 from homes.delivery import DeliveryHome, fill, fold, hour_rows
 from rivertwice.cli.main import cli
 from rivertwice.core.errors import LedgerError
+from rivertwice.core.plain import to_plain
 from rivertwice.deliver import deliver as deliver_module
 from rivertwice.deliver.model import DeliveredColumns, DeliveryBatch, Position, StepPart
 from rivertwice.deliver.note import Note, read_note, write_note
@@ -136,7 +137,7 @@ def test_status_shows_the_last_whole_step_and_how_far_the_next_one_is(world: Del
     part = StepPart(Position("t1", 2, 1, whole.born, 0), 8, "x")
     write_note(world.home, "out", Note(position=Position(**{**vars(whole), "number": 9, "part": part}), rows=18))
     assert read_note(world.home, "out").position.part == part
-    (shown,) = view_delivery(world.settings, "p", world.definition.deliver)
+    (shown,) = to_plain(view_delivery(world.settings, "p", world.definition.deliver))
     assert (shown["batch"], shown["lag_batches"], shown["part"]) == (0, 2, {"batch": 2, "sequence": 1, "records": 8})
 
 

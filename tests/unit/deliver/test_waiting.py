@@ -14,6 +14,7 @@ from rivertwice.agent.metrics import measure
 from rivertwice.agent.prometheus import firing, judge_alerts
 from rivertwice.agent.view import view_pipeline
 from rivertwice.core.instants import to_iso
+from rivertwice.core.plain import to_plain
 from rivertwice.definition.model import AlertLimits
 from rivertwice.deliver.model import Committed, Position
 from rivertwice.deliver.note import Note, read_note, write_note
@@ -31,7 +32,10 @@ def world(tmp_path: Path) -> DeliveryHome:
 
 
 def waits(world: DeliveryHome) -> dict[str, str | None]:
-    return {each["sink"]: each["waits_since"] for each in view_delivery(world.settings, "p", world.definition.deliver)}
+    return {
+        each["sink"]: each["waits_since"]
+        for each in to_plain(view_delivery(world.settings, "p", world.definition.deliver))
+    }
 
 
 @pytest.mark.proves("guarantees.md#all-sinks", "howto-delivery.md#look-and-begin-again")

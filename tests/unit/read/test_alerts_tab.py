@@ -11,6 +11,7 @@ import pytest
 
 from rivertwice.agent.alert_model import CRITICAL, WARNING, Alert, AlertCause, RouteState, State
 from rivertwice.agent.alert_routes import Routes
+from rivertwice.core.plain import to_plain
 from rivertwice.core.settings import Settings
 from rivertwice.read.alerts import describe_alerts, read_past
 from rivertwice.timeline.verdicts import LATE
@@ -28,19 +29,15 @@ def alert(kind: str, pipeline: str = "p", severity: str = WARNING, **changes: An
     return Alert(AlertCause(pipeline, kind), severity, f"{kind} is bad", "agent", NOW, NOW, **changes)
 
 
-def line(
-    kind: str, status: str = "resolved", pipeline: str | None = "p", until: str = "2026-11-26T00:00:00Z"
-) -> dict[str, Any]:
+def line(kind: str, status: str = "resolved", pipeline: str | None = "p", until: str = "2026-11-26T00:00:00Z") -> Any:
     return {
         "pipeline": pipeline, "kind": kind, "subject": "", "status": status, "severity": "warning", "id": f"al-{kind}",
         "since": "2026-11-25T00:00:00Z", "until": until, "message": "was bad", "resolution": "is good",
     }  # fmt: skip
 
 
-def shown(
-    state: State, past: list[dict[str, Any]] | None = None, repairs: list[RepairRecord] | None = None
-) -> dict[str, Any]:
-    return describe_alerts(SETTINGS, "p", state, ROUTES, past or [], repairs or [])
+def shown(state: State, past: list[dict[str, Any]] | None = None, repairs: list[RepairRecord] | None = None) -> Any:
+    return to_plain(describe_alerts(SETTINGS, "p", state, ROUTES, past or [], repairs or []))
 
 
 def test_alerts_of_other_pipelines_are_not_shown_and_those_of_the_home_are() -> None:

@@ -10,6 +10,7 @@ from rivertwice.read.heatmap import (
     CellVerdict,
     Columns,
     HeatmapLevel,
+    MarkedCell,
     Present,
     choose_level,
     count_columns,
@@ -91,9 +92,9 @@ def test_a_row_has_its_own_verdict_or_else_that_of_its_window() -> None:
     rows = present((0, 0, 1), (0, 1, 1), (1, 0, 1), (1, 1, 1), (2, 0, 1), (3, 1, 1))
     cells = fill_cells(verdicts, {0: 0, 1: 1}, 2, rows, COLUMNS)
     assert cells.letters == ["ALO ", "AA -"]
-    assert cells.marked[0][1] == {"rows": {LATE: 1}, "late": 3, "reason": "3 of 9 records"}
-    assert cells.marked[0][2]["rows"] == {OPEN: 1}
-    assert cells.marked[1] == {3: {"rows": {"UNJUDGED": 1}, "late": 0, "reason": ""}}
+    assert cells.marked[0][1] == MarkedCell({LATE: 1}, 3, "3 of 9 records")
+    assert cells.marked[0][2].rows == {OPEN: 1}
+    assert cells.marked[1] == {3: MarkedCell({"UNJUDGED": 1}, 0, "")}
 
 
 def test_a_row_that_is_judged_and_not_served_has_its_letter_too() -> None:
@@ -108,7 +109,7 @@ def test_the_letter_of_a_wide_column_is_that_of_its_worst_row() -> None:
     )
     cells = fill_cells(verdicts, {0: 0}, 1, present(*((hour, 0, 1) for hour in range(4))), wide)
     assert cells.letters == ["D"]
-    assert cells.marked[0][0] == {"rows": {DEFECT: 1, LATE: 1, AGREES: 2}, "late": 1, "reason": ""}
+    assert cells.marked[0][0] == MarkedCell({DEFECT: 1, LATE: 1, AGREES: 2}, 1, "")
 
 
 def test_keys_are_ordered_by_the_worst_that_they_have_then_by_late_records() -> None:

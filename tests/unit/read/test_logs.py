@@ -8,6 +8,7 @@ import pytest
 
 from homes.project import make_project
 from rivertwice.core.errors import RequestError
+from rivertwice.core.plain import to_plain
 from rivertwice.core.settings import Settings
 from rivertwice.read.logs import LONGEST, MOST, TAIL, describe_log, levelled, spark_ui
 from rivertwice.storage.log_files import LogFile
@@ -56,14 +57,16 @@ def test_search_and_level_choose_lines(settings: Settings) -> None:
         settings,
         "2026-11-27 03:00:00,0 INFO a: Batch 1\n2026-11-27 03:00:00,0 ERROR a: batch 2\n2026-11-27 03:00:00,0 INFO a: end\n",
     )
-    assert len(texts(describe_log(settings, NAME, "driver", q="BATCH"))) == 2
-    assert texts(describe_log(settings, NAME, "driver", level="warning")) == ["2026-11-27 03:00:00,0 ERROR a: batch 2"]
+    assert len(texts(to_plain(describe_log(settings, NAME, "driver", q="BATCH")))) == 2
+    assert texts(to_plain(describe_log(settings, NAME, "driver", level="warning"))) == [
+        "2026-11-27 03:00:00,0 ERROR a: batch 2"
+    ]
 
 
 def test_what_is_older_is_named_and_not_shown(settings: Settings) -> None:
     line = "2026-11-27 03:00:00,000 INFO a: batch {:07}\n"
     path = write(settings, "".join(line.format(number) for number in range(10_000)))
-    answer = describe_log(settings, NAME, "driver")
+    answer = to_plain(describe_log(settings, NAME, "driver"))
     assert answer["cut"] == path.stat().st_size - TAIL
     assert len(texts(answer)) == MOST
     assert answer["left_out"] == answer["searched"] - MOST
@@ -73,20 +76,20 @@ def test_what_is_older_is_named_and_not_shown(settings: Settings) -> None:
 def test_what_was_written_since_is_all_that_follows(settings: Settings) -> None:
     """A line that is written in two parts is shown once, when it is whole."""
     write(settings, "one\ntw")
-    first = describe_log(settings, NAME, "driver")
+    first = to_plain(describe_log(settings, NAME, "driver"))
     assert texts(first) == ["one"]
     write(settings, "o\nthree\n")
-    second = describe_log(settings, NAME, "driver", after=first["end"])
+    second = to_plain(describe_log(settings, NAME, "driver", after=first["end"]))
     assert (texts(second), second["again"]) == (["two", "three"], False)
-    assert texts(describe_log(settings, NAME, "driver", after=second["end"])) == []
+    assert texts(to_plain(describe_log(settings, NAME, "driver", after=second["end"]))) == []
 
 
 def test_a_log_that_was_rotated_begins_again_and_says_so(settings: Settings) -> None:
     path = write(settings, "one\ntwo\n")
-    first = describe_log(settings, NAME, "driver")
+    first = to_plain(describe_log(settings, NAME, "driver"))
     assert LogFile(path).rotate(limit=1)
     write(settings, "three\n")
-    answer = describe_log(settings, NAME, "driver", after=first["end"])
+    answer = to_plain(describe_log(settings, NAME, "driver", after=first["end"]))
     assert answer["again"]
     assert texts(answer) == ["one", "two", "three"], "what was rotated last belongs to the tail"
 
@@ -100,8 +103,11 @@ def test_lines_of_others_in_the_agent_s_log_are_for_who_may_read_all(settings: S
         "served of flights could",
     ]
     write(settings, "".join(f"{line}\n" for line in lines), of="agent")
-    assert texts(describe_log(settings, NAME, "agent")) == ["flights: start: wanted", "served of flights could"]
-    assert texts(describe_log(settings, NAME, "agent", whole=True)) == lines
+    assert texts(to_plain(describe_log(settings, NAME, "agent"))) == [
+        "flights: start: wanted",
+        "served of flights could",
+    ]
+    assert texts(to_plain(describe_log(settings, NAME, "agent", whole=True))) == lines
 
 
 @pytest.mark.parametrize(
@@ -119,6 +125,6 @@ def test_anything_but_a_known_log_is_refused(settings: Settings, asked: dict[str
 
 
 def test_a_log_that_is_not_there_is_said_to_be_missing(settings: Settings) -> None:
-    answer = describe_log(settings, NAME, "restore")
+    answer = to_plain(describe_log(settings, NAME, "restore"))
     assert (answer["missing"], answer["lines"], answer["cut"]) == (True, [], 0)
     assert spark_ui(settings, NAME) is None

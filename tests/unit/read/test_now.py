@@ -11,14 +11,24 @@ import pytest
 from rivertwice.agent.alert_kinds import KINDS
 from rivertwice.agent.backoff import FailureClass
 from rivertwice.agent.memory import FallBack, Memory
+from rivertwice.agent.view import FailingExpectation, QualityView
+from rivertwice.backfill.load_state import LoadProgress
 from rivertwice.read.facts import Facts, GateFinding, Savepoints, UnfinishedOperation, Windows
 from rivertwice.read.now import NOT_SERVED, ORDER, decide_now
 from rivertwice.read.problems import BAD, CALM, GOOD, LEVELS, NONE, WARN
+from rivertwice.retention.summary import RetentionBrief
 from rivertwice.stream.lease import Owner
 from rivertwice.timeline.intent import Exit, Intent
 from rivertwice.timeline.sequence import HEAD, Entry
 from simulated.facts import BEAT, NOW, STREAM, VERDICT, WELL, ago, alert, failed, with_stream
 
+
+def suite(message: str, **failing: int) -> QualityView:
+    """Return a suite of nine expectations, some of which fail."""
+    return QualityView("q-1", NOW, 9, failing, (FailingExpectation("e-1", "warning", "fails", message),))
+
+
+LOAD = LoadProgress("fl-1", None, 2, 5, 10, 4, "rivertwice start flights --from-batch", "first load fl-1 is under way")
 DOWN: dict[str, Any] = {"owner": None, "state": "down"}
 MOVED = Entry(5, HEAD, {"timeline": "t2", "reason": "restore"}, ago(minutes=5))
 LATE = replace(
@@ -79,14 +89,14 @@ CASES: list[tuple[str, Facts, str, tuple[str, ...]]] = [
     ("disk full before any alert", replace(WELL, has_room=False), BAD, ("The disk of the home is full",)),
     ("lag grows", with_stream({}, {"lag": 9_000, "catch_up_s": None}), WARN,
      ("9,000 records wait and the lag does not shrink, while 50 a second arrive", "`rivertwice diagnose flights`")),
-    ("lag is not known", with_stream({}, {"lag_age_s": 40.0, "lag_at": "2026-11-27T02:59:20Z"}), WARN,
+    ("lag is not known", with_stream({}, {"lag_age_s": 40.0, "lag_at": ago(seconds=40)}), WARN,
      ("gets no answer from Kafka", "since 2026-11-27 02:59:20 UTC")),
     ("restoring", with_stream({**DOWN, "state": "restoring", "memory": Memory(fall_back=FallBack(5, 0.0, ago(minutes=1), 1))}), WARN,
      ("restores the newest proved savepoint", "since 2026-11-27 02:59:00 UTC", "nothing: the stream continues")),
     ("an operation", replace(WELL, operation=RESTORE), CALM,
      ("The restore restore-1 is not done: step 3 of 7 is (parent drained)", "`rivertwice savepoint restore flights` finishes it")),
     ("catching up", with_stream({}, {"lag": 90_000, "catch_up_s": 330.0}), CALM, ("90,000 records wait, gone in about 6 min",)),
-    ("a first load", replace(WELL, first_load={"message": "first load fl-1 is under way"}), CALM, ("First load fl-1 is under way",)),
+    ("a first load", replace(WELL, first_load=LOAD), CALM, ("First load fl-1 is under way",)),
     ("stale by a head move", replace(WELL, verdict=replace(VERDICT, left_by=MOVED)), WARN,
      ("The verdict is stale: it is from before the head moved to t2 at 2026-11-27 02:55:00 UTC", "`rivertwice reconcile flights`")),
     ("stale by its age", replace(WELL, verdict=replace(VERDICT, at=ago(hours=3))), WARN,
@@ -100,14 +110,13 @@ CASES: list[tuple[str, Facts, str, tuple[str, ...]]] = [
     ("no savepoint", replace(WELL, savepoints=Savepoints(None, timedelta(hours=2))), WARN, ("No savepoint was ever proved",)),
     ("recovery takes too long", replace(WELL, savepoints=Savepoints(ago(minutes=9), timedelta(hours=2), 900.0, over=True)), WARN,
      ("A fall-back would take about 15 min, longer than was promised",)),
-    ("retention is near", replace(WELL, retention={"summary": "archive needs flights/0", "worst": {"level": "warning"}, "gaps": []}), WARN,
+    ("retention is near", replace(WELL, retention=RetentionBrief(9.0, {"level": "warning"}, 5, (), "archive needs flights/0")), WARN,
      ("Kafka deletes records that are needed: archive needs flights/0", "`rivertwice retention flights`")),
-    ("a gap", replace(WELL, retention={"summary": "gap g-1", "worst": None, "gaps": ["g-1"]}), BAD, ("Records are lost: gap g-1",)),
-    ("quality fails", replace(WELL, quality={"failing": {"critical": 1, "warning": 0, "info": 2}, "expectations": 9,
-                                             "found": [{"message": "delay is null"}]}), BAD,
+    ("a gap", replace(WELL, retention=RetentionBrief(9.0, None, 5, ("g-1",), "gap g-1")), BAD, ("Records are lost: gap g-1",)),
+    ("quality fails", replace(WELL, quality=suite("delay is null", critical=1, warning=0, info=2)), BAD,
      ("1 critical, 2 info of 9 expectations", "delay is null", "`rivertwice quality flights`")),
-    ("quality warns", replace(WELL, quality={"failing": {"warning": 1}, "expectations": 9, "found": [{"message": "m"}]}), WARN, ("1 warning",)),
-    ("quality remarks", replace(WELL, quality={"failing": {"info": 1}, "expectations": 9, "found": [{"message": "m"}]}), GOOD, ("runs",)),
+    ("quality warns", replace(WELL, quality=suite("m", warning=1)), WARN, ("1 warning",)),
+    ("quality remarks", replace(WELL, quality=suite("m", info=1)), GOOD, ("runs",)),
     ("an alert", replace(WELL, alerts=(alert("delivery", "warning", message="sink s is down"),)), WARN,
      ("The alert delivery is open: sink s is down", "since 2026-11-27 02:50:00 UTC", "`rivertwice deliver status flights`")),
     ("damage of a table", replace(WELL, alerts=(alert("table_damage"),)), BAD, ("`rivertwice repair flights`",)),
@@ -137,7 +146,7 @@ def test_the_sentence_says_what_since_when_and_what_to_do(facts: Facts, level: s
 def test_a_late_share_above_the_limit_is_never_green() -> None:
     """The page of 0.1 said "as wanted" in green over 15.9 % of late records."""
     for served in ({"AGREES": 400}, {"AGREES": 330, "LATE": 70}):
-        data = decide_now(replace(WELL, verdict=replace(LATE, served=served)), NOW).lights[1]
+        data = decide_now(replace(WELL, verdict=replace(LATE, served=served)), NOW).lights["data"]
         assert data.tone in (WARN, BAD)
         assert data.word != "agrees"
 
@@ -163,10 +172,10 @@ def test_a_late_share_above_the_limit_is_never_green() -> None:
 )
 def test_each_light_has_a_tone_a_word_and_a_rule(facts: Facts, tones: tuple[str, ...], words: tuple[str, ...]) -> None:
     lights = decide_now(facts, NOW).lights
-    assert [light.name for light in lights] == ["stream", "data", "alerts"]
-    assert tuple(light.tone for light in lights) == tones
-    assert tuple(light.word for light in lights) == words
-    assert all(light.rule and light.tone in LEVELS for light in lights)
+    assert list(lights) == ["stream", "data", "alerts"]
+    assert tuple(light.tone for light in lights.values()) == tones
+    assert tuple(light.word for light in lights.values()) == words
+    assert all(light.title and light.tone in LEVELS for light in lights.values())
 
 
 def test_the_worst_comes_first_and_nothing_else_is_hidden() -> None:
@@ -194,7 +203,7 @@ def test_a_task_that_failed_is_less_than_a_driver_that_is_gone() -> None:
             "driver_down" if state == "down" else "starts_again",
             "alert",
         ]
-        assert now.lights[2].tone == BAD
+        assert now.lights["alerts"].tone == BAD
 
 
 def test_a_version_that_does_not_serve_touches_no_served_number() -> None:
@@ -226,7 +235,7 @@ def test_a_driver_of_another_epoch_is_not_taken_for_the_present_one() -> None:
         {"owner": Owner(8, 9, 0.0, "t1"), "state": "starting", "memory": Memory(last_start_at=ago(seconds=5))}
     )
     assert decide_now(facts, NOW).worst.kind == "starting"
-    assert STREAM["batch"] == 120
+    assert STREAM.batch == 120
 
 
 @pytest.mark.parametrize("gone_in_s", [None, 300.0])

@@ -11,6 +11,7 @@ import pytest
 from homes.savepoint import FINGERPRINT, NOW, add_timeline, commit_batches, make_home, row, savepoint
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.instants import utc_now
+from rivertwice.core.plain import to_plain
 from rivertwice.core.settings import Settings
 from rivertwice.read.savepoints import (
     KEPT,
@@ -122,8 +123,8 @@ def home(tmp_path: Path) -> tuple[Settings, PipelineHome]:
 def test_a_proved_savepoint_says_when_by_what_and_what_was_compared(home: tuple[Settings, PipelineHome]) -> None:
     settings, own = home
     replace_json(retention_file(settings, "p"), measured())
-    shown = describe_savepoints(settings, "p", NOW)
-    assert (shown["total"], shown["proved"], shown["operation"], shown["damaged"]) == (1, 1, None, [])
+    shown = to_plain(describe_savepoints(settings, "p", NOW))
+    assert (shown["total"], shown["proved"], shown["operation"], shown["damaged"]) == (1, 1, None, {})
     (found,) = shown["rows"]
     assert found["proof"]["compared"] == "the rows of 3 recorded batches, up to batch 6 and the state after it, 17 rows"
     assert (found["proof"]["at"], found["proof"]["source"]) == (PROOF["made_at"], "kafka")
@@ -132,7 +133,7 @@ def test_a_proved_savepoint_says_when_by_what_and_what_was_compared(home: tuple[
     assert found["obstacles"] == {"restore": None, "rewind": None, "prove": None}
     assert found["to_prove"] is None
     take_savepoint(settings, "p", now=utc_now())
-    newest, older = describe_savepoints(settings, "p", NOW)["rows"]
+    newest, older = to_plain(describe_savepoints(settings, "p", NOW))["rows"]
     assert (newest["status"], older["status"]) == ("taken", "proved")
     assert newest["to_prove"]["left"] == 3 + 200
     assert "never proved" in newest["obstacles"]["restore"]
@@ -144,14 +145,14 @@ def test_a_damaged_manifest_hides_no_other_savepoint(home: tuple[Settings, Pipel
     broken = own.savepoints / "sp-t1-9-00000009"
     broken.mkdir()
     (broken / "manifest.json").write_text("{")
-    shown = describe_savepoints(settings, "p", NOW)
-    assert (shown["total"], [each["id"] for each in shown["damaged"]]) == (1, [broken.name])
+    shown = to_plain(describe_savepoints(settings, "p", NOW))
+    assert (shown["total"], list(shown["damaged"])) == (1, [broken.name])
 
 
 def test_after_a_rewind_an_older_savepoint_is_off_the_path(home: tuple[Settings, PipelineHome]) -> None:
     settings, own = home
     add_timeline(own, "t2", parent=Fork("t1", 1), first=2)
-    (found,) = describe_savepoints(settings, "p", NOW)["rows"]
+    (found,) = to_plain(describe_savepoints(settings, "p", NOW))["rows"]
     assert (found["on_path"], found["replay"]) == (False, None)
     assert "is a rewind" in found["obstacles"]["restore"]
 
@@ -167,31 +168,33 @@ def world(**changes: Any) -> SavepointInputs:
 def test_what_would_be_refused_is_said_before_it_is_asked_for() -> None:
     proved = savepoint(3, proved=True)
     gone = measured(lease(proved.id, lost=4), begin=50)
-    assert "4 records" in describe_savepoint(proved, world(measured=gone), None)["obstacles"]["restore"]
+    assert "4 records" in to_plain(describe_savepoint(proved, world(measured=gone), None))["obstacles"]["restore"]
     assert (
         "Kafka no longer has 10 records"
-        in describe_savepoint(proved, world(measured=gone), None)["obstacles"]["rewind"]
+        in to_plain(describe_savepoint(proved, world(measured=gone), None))["obstacles"]["rewind"]
     )
-    changed = describe_savepoint(proved, world(fingerprint={**FINGERPRINT, "state": "other"}), None)["obstacles"]
+    changed = to_plain(describe_savepoint(proved, world(fingerprint={**FINGERPRINT, "state": "other"}), None))[
+        "obstacles"
+    ]
     assert set(changed.values()) == {"it holds the state of another definition"}
-    late = describe_savepoint(savepoint(3), world(oldest=300), "not proved: no batch followed in time")
+    late = to_plain(describe_savepoint(savepoint(3), world(oldest=300), "not proved: no batch followed in time"))
     assert "can no longer be proved" in late["obstacles"]["prove"]
     assert late["attempt"] == "not proved: no batch followed in time"
 
 
 def test_without_a_measured_pace_the_estimate_says_so() -> None:
-    replay = describe_savepoint(savepoint(3, proved=True), world(), None)["replay"]
+    replay = to_plain(describe_savepoint(savepoint(3, proved=True), world(), None))["replay"]
     assert replay == {"batches": 5, "records": 50, "seconds": 27.5, "measured": False}
 
 
 def test_a_proof_of_an_older_version_may_lack_its_parts() -> None:
-    assert describe_proof({"proved": True})["compared"] == "no record says what was compared"
+    assert to_plain(describe_proof({"proved": True}))["compared"] == "no record says what was compared"
 
 
 def test_an_operation_that_was_cut_off_names_both_ways_on() -> None:
     begun = Restore("restore-1", "sp-t1-3-00000003", "t1", "t2", was_running=True, started_at=NOW, step=DRAINED)
-    shown = describe_operation([begun], "p")
+    shown = to_plain(describe_operation([begun], "p"))
     assert shown is not None
     assert (shown["noun"], shown["after"]) == ("restore", "parent drained")
     assert shown["abandon"] == "rivertwice savepoint restore p --abandon"
-    assert describe_operation([replace(begun, step=DONE)], "p") is None
+    assert to_plain(describe_operation([replace(begun, step=DONE)], "p")) is None

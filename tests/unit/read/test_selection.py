@@ -14,6 +14,7 @@ from rivertwice.backfill.observe import observe_backfill
 from rivertwice.backfill.plan import plan_backfill
 from rivertwice.core.errors import RequestError, ServiceError
 from rivertwice.core.instants import TimeRange, from_ms
+from rivertwice.core.plain import to_plain
 from rivertwice.core.settings import Settings
 from rivertwice.log import kafka
 from rivertwice.read.selection import NEEDS_JOB, PLANNED, REFUSED, UNREACHABLE, preview_backfill
@@ -29,9 +30,9 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kafka, "end_offsets", lambda *_: {0: 100})
 
 
-def preview(settings: Settings, start: int | None, end: int | None) -> dict[str, Any]:
+def preview(settings: Settings, start: int | None, end: int | None) -> Any:
     low, high = (None if hour is None else from_ms(hour * HOUR) for hour in (start, end))
-    return preview_backfill(settings, "p", low, high)
+    return to_plain(preview_backfill(settings, "p", low, high))
 
 
 def test_the_preview_is_the_plan_that_the_command_makes(tmp_path: Path, broker: None) -> None:
@@ -78,5 +79,5 @@ def test_sessions_need_a_job_and_their_stale_ones_are_counted(tmp_path: Path, br
     settings, home, _ = make_session_home(tmp_path, world)
     rows = [row for _, row in world.emitted]
     write_reconcile(home, [("LATE", row) for row in rows])
-    shown = preview_backfill(settings, "p", None, None)
+    shown = to_plain(preview_backfill(settings, "p", None, None))
     assert (shown["state"], f"{len(rows)} sessions" in shown["why"]) == (NEEDS_JOB, True)

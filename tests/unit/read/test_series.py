@@ -16,6 +16,7 @@ from homes.savepoint import add_timeline
 from rivertwice.agent.ring import RingSample, ring_file, write_sample
 from rivertwice.core.errors import RequestError
 from rivertwice.core.instants import to_iso, to_ms
+from rivertwice.core.plain import to_plain
 from rivertwice.core.settings import Settings
 from rivertwice.read.marks import MOST, CurveEvent, ends_of, find_marks, restarts_of, select_marks
 from rivertwice.read.series import describe_series, from_batches
@@ -58,7 +59,7 @@ def test_a_peak_of_one_sample_is_seen_in_a_week(settings: Settings) -> None:
             ring_file(home), RingSample(ago(minutes=minutes), "running", True, {"lag": lag}, {"t/0": int(lag)})
         )
     for name in ("6h", "24h", "7d"):
-        series = describe_series(home, name, ["t/0"], NOW)
+        series = to_plain(describe_series(home, name, ["t/0"], NOW))
         assert max(known(series, "lag").values()) == 9_000
         assert min(known(series, "lag", "least").values()) == 1
         assert len(series["times"]) == 300
@@ -70,7 +71,7 @@ def test_steps_without_a_sample_are_gaps(settings: Settings) -> None:
     home = settings.pipeline(NAME)
     for minutes in (0, 30):
         write_sample(ring_file(home), RingSample(ago(minutes=minutes), "running", True, {"lag": 5.0}))
-    series = describe_series(home, "1h", [], NOW)
+    series = to_plain(describe_series(home, "1h", [], NOW))
     assert set(known(series, "lag")) == {-1, -151}
     assert [state for state in series["states"] if state] == ["running", "running"]
     assert series["from_ledger"] == []
@@ -78,7 +79,7 @@ def test_steps_without_a_sample_are_gaps(settings: Settings) -> None:
 
 def test_a_range_that_is_not_known_is_refused(settings: Settings) -> None:
     with pytest.raises(RequestError, match="none of 1h, 6h, 24h, 7d"):
-        describe_series(settings.pipeline(NAME), "1y", [], NOW)
+        to_plain(describe_series(settings.pipeline(NAME), "1y", [], NOW))
 
 
 def test_the_ledger_has_what_happened_before_the_agent_kept_samples(settings: Settings) -> None:
@@ -86,7 +87,7 @@ def test_the_ledger_has_what_happened_before_the_agent_kept_samples(settings: Se
     add_timeline(home, "t1")
     append_ledger(home, [batch(1, 50), batch(2, 49.99), batch(3, 10)])
     write_sample(ring_file(home), RingSample(ago(minutes=10), "running", True, {"read_per_s": 77.0, "batch_s": 9.0}))
-    series = describe_series(home, "1h", [], NOW)
+    series = to_plain(describe_series(home, "1h", [], NOW))
     read, seconds = known(series, "read_per_s"), known(series, "batch_s")
     assert read[-251] + read.get(-250, 0) == 20.0, "two batches of 120 records in a step of 12 s"
     assert read[-150] == 0.0, "no batch came, so no record was read"
@@ -136,4 +137,4 @@ def test_marks_are_of_the_range_and_the_newest() -> None:
 
 def test_a_pipeline_that_never_ran_has_no_mark_and_no_curve(settings: Settings) -> None:
     assert find_marks(settings, NAME, ago(hours=1), NOW) == []
-    assert describe_series(settings.pipeline(NAME), "7d", [], NOW)["curves"] == {}
+    assert to_plain(describe_series(settings.pipeline(NAME), "7d", [], NOW))["curves"] == {}

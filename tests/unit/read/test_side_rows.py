@@ -14,6 +14,7 @@ from homes.ledger import NOW, ledger_row
 from rivertwice.backfill.late_queue import DUE, QueuedWindow
 from rivertwice.core.errors import RequestError
 from rivertwice.core.homes import PipelineHome
+from rivertwice.core.plain import to_plain
 from rivertwice.core.settings import Settings
 from rivertwice.read.side_rows import (
     SAMPLE,
@@ -55,7 +56,7 @@ def home(tmp_path: Path) -> PipelineHome:
 
 
 def test_counts_are_of_all_letters_and_the_sample_is_bounded(home: PipelineHome) -> None:
-    shown = describe_letters(home, values=True)
+    shown = to_plain(describe_letters(home, values=True))
     assert shown["counts"] == [
         {"reason": "json", "open": 29, "amended": 0, "discarded": 1},
         {"reason": "schema", "open": 1, "amended": 0, "discarded": 0},
@@ -69,18 +70,18 @@ def test_counts_are_of_all_letters_and_the_sample_is_bounded(home: PipelineHome)
 
 
 def test_a_value_is_text_shortened_and_left_out_without_the_right(home: PipelineHome) -> None:
-    (shown,) = describe_letters(home, reason="schema", values=True)["sample"]
+    (shown,) = to_plain(describe_letters(home, reason="schema", values=True))["sample"]
     assert shown["value"].startswith("<script>\\xffxxx")
     assert shown["value"].endswith("...")
     assert len(shown["value"]) == SHOWN_CHARS + 3
     assert (shown["bytes"], shown["headers"]) == (509, [["schema-id", "flights-1"]])
-    (hidden,) = describe_letters(home, reason="schema")["sample"]
+    (hidden,) = to_plain(describe_letters(home, reason="schema"))["sample"]
     assert (hidden["value"], hidden["key"], hidden["headers"], hidden["place"]) == (None, None, None, "0@30")
 
 
 def test_letters_are_chosen_by_state_and_reason(home: PipelineHome) -> None:
-    assert describe_letters(home, state="discarded")["chosen"] == 1
-    assert describe_letters(home, state="open", reason="json")["chosen"] == 29
+    assert to_plain(describe_letters(home, state="discarded"))["chosen"] == 1
+    assert to_plain(describe_letters(home, state="open", reason="json"))["chosen"] == 29
 
 
 @pytest.mark.parametrize(
@@ -94,21 +95,21 @@ def test_one_letter_says_what_an_amendment_of_it_does(
     definition: Any = SimpleNamespace(
         by_topic={"flights": ("flights", SimpleNamespace(is_table=is_table))}, window=SimpleNamespace(kind=kind)
     )
-    shown = describe_one(home, "0@30", definition, values=True)
+    shown = to_plain(describe_one(home, "0@30", definition, values=True))
     assert said in shown["then"]
     assert len(shown["value"]) == 512
     with pytest.raises(RequestError, match="no dead letter"):
-        describe_one(home, "0@31", definition, values=True)
+        to_plain(describe_one(home, "0@31", definition, values=True))
 
 
 def test_a_stream_that_never_ran_has_no_late_policy(tmp_path: Path) -> None:
-    shown = describe_late(Settings(tmp_path, tmp_path / "home").pipeline("p"), NOW)
+    shown = to_plain(describe_late(Settings(tmp_path, tmp_path / "home").pipeline("p"), NOW))
     assert (shown["policy"], shown["text"]) == (None, "its stream was never started")
 
 
 def test_a_window_of_the_late_queue_says_since_when_and_until_when() -> None:
     window = QueuedWindow(0, 3_600_000, 7, NOW, NOW + timedelta(minutes=1), DUE, NOW + timedelta(minutes=11))
-    assert describe_window(window) == {
+    assert to_plain(describe_window(window)) == {
         "start": "1970-01-01T00:00:00Z", "end": "1970-01-01T01:00:00Z", "state": "due", "records": 7,
         "first_at": "2013-07-02T00:00:00Z", "last_at": "2013-07-02T00:01:00Z", "due_at": "2013-07-02T00:11:00Z",
     }  # fmt: skip

@@ -70,7 +70,7 @@ export function Pipeline({ route, go }) {
   return html`<div>
     <${Banner} state=${state} />
     ${summary === null ? html`<div class="page-head"><h1>${name}</h1></div>${state.error ? null : html`<${Busy} />`}` : html`
-      <div class="page-head"><h1>${name}</h1>${summary.lights ? html`<${Lights} lights=${summary.lights} />` : null}<${Checked} state=${state} /></div>
+      <div class="page-head"><h1>${name}</h1>${summary.now ? html`<${Lights} lights=${summary.now.lights} />` : null}<${Checked} state=${state} /></div>
       <${Now} name=${name} now=${summary.now} tab=${tab} />
       ${query.report ? html`<${Report} base=${base} run=${query.report} onClose=${close} />` : null}
       ${query.dag && query.run ? html`<${Note} tone="calm">You came from the run <${AirflowLink} dag=${query.dag} run=${query.run} /> of ${query.dag}. <button type="button" class="quiet" onClick=${close}>Close</button><//>` : null}

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from rivertwice.core.plain import Row
 from rivertwice.definition.kinds.lint import WindowLint
 from rivertwice.definition.parts import TRANSFORM_FILE
 
@@ -169,7 +170,7 @@ class Kind(ABC):
         del expected
         return [definition.window.start_column, *definition.keys]
 
-    def case_rows(self, expected: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def case_rows(self, expected: list[dict[str, Any]]) -> list[Row]:
         """Return the expected rows of a case, with the values that may be left out filled in."""
         return expected
 

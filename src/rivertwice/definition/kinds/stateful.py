@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from rivertwice.core.plain import Row
 from rivertwice.definition.fold_code import check_fold
 from rivertwice.definition.folds import ERROR, find_fold_conflict
 from rivertwice.definition.kinds.kind import Kind, find_stray_reach, find_stray_slide
@@ -229,6 +230,6 @@ class Stateful(Kind):
         del definition, expected
         return [RECORD, ROW]
 
-    def case_rows(self, expected: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def case_rows(self, expected: list[dict[str, Any]]) -> list[Row]:
         """Return the expected rows; a row without a number is the first of its event."""
         return [{ROW: 0, **row} for row in expected]

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from rivertwice.core.plain import Row
 from rivertwice.definition.model import Definition
 from rivertwice.engine.interval_rows import RowsOf, VersionsAt
 
@@ -59,7 +60,7 @@ class Compiler(ABC):
 
     def recompute_case(
         self, spark: SparkSession, definition: Definition, rows: Mapping[str, DataFrame], batch_of: Sequence[int]
-    ) -> tuple[list[dict[str, Any]], list[str]]:
+    ) -> tuple[list[Row], list[str]]:
         """Return the result rows of a case, and what contradicts the definition, one sentence each.
 
         Args:

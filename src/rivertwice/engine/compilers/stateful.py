@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from rivertwice.core.plain import Row
 from rivertwice.definition.model import Definition
 from rivertwice.engine.compilers.compiler import Compiler
 from rivertwice.engine.folds import (
@@ -40,7 +41,7 @@ class StatefulCompiler(Compiler):
 
     def recompute_case(
         self, spark: SparkSession, definition: Definition, rows: Mapping[str, DataFrame], batch_of: Sequence[int]
-    ) -> tuple[list[dict[str, Any]], list[str]]:
+    ) -> tuple[list[Row], list[str]]:
         """Return the rows of a fold in the order in which the micro-batches read the events, as a reconcile folds them.
 
         The second value has one sentence for each key that violates `order: any`.

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from rivertwice.backfill.ranges import HalfOpenRange
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.instants import from_ms
+from rivertwice.core.plain import Row
 from rivertwice.definition.definition import Definition
 from rivertwice.reconcile.copies import check_served_rows, choose_again, wrong_rows
 from rivertwice.reconcile.evidence import Evidence, ServedEvidence
@@ -191,7 +192,7 @@ def _served_findings(rule: Rule, by_side: Mapping[str, pa.Table], verdicts: Sequ
     return check_served_rows(served, chosen, rule.shape, *wrong_rows(verdicts))
 
 
-def _verdict_row(verdict: Verdict) -> dict[str, Any]:
+def _verdict_row(verdict: Verdict) -> Row:
     return {
         "kind": VERDICT,
         "pair": verdict.pair,
@@ -253,7 +254,7 @@ class Spread(Sieved):
         return self._rows
 
     @cached_property
-    def _rows(self) -> list[dict[str, Any]]:
+    def _rows(self) -> list[Row]:
         windows = self.windows
         if self.wanted is not None:
             low, high = self.wanted

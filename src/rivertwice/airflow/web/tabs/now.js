@@ -19,7 +19,7 @@ export default function Tab({ name, summary }) {
     <div>
       <${Card} title="Facts" note="each with the age of what is known"><${Table} stack caption="Facts, with their age" className="fact-table" rowHead=${1} heads=${HEADS} rows=${facts.map((fact) => ({ key: fact.name, cells: cellsOf(fact) }))} empty="Nothing is known yet." /><//>
       <${Card} title="About"><p class="soft">${summary.description}</p>
-        <details><summary>What makes a light red, yellow, green or grey</summary><dl class="rules">${LIGHTS.filter(([key]) => summary.lights?.[key]).map(([key, title]) => html`<div key=${key}><dt>${title} <${Light} tone=${summary.lights[key].tone} word=${summary.lights[key].word} /></dt><dd class="soft">${summary.lights[key].title}</dd></div>`)}</dl></details><//>
+        <details><summary>What makes a light red, yellow, green or grey</summary><dl class="rules">${LIGHTS.filter(([key]) => summary.now?.lights[key]).map(([key, title]) => html`<div key=${key}><dt>${title} <${Light} tone=${summary.now.lights[key].tone} word=${summary.now.lights[key].word} /></dt><dd class="soft">${summary.now.lights[key].title}</dd></div>`)}</dl></details><//>
     </div>
   </div>`;
 }

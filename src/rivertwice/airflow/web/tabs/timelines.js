@@ -89,6 +89,6 @@ function Savepoints({ data, acts, act, onDone, onAsk, chosen }) {
       ] }))} />
     ${data.rows.length > SOME ? html`<button type="button" class="quiet" onClick=${() => setAll(!all)}>${all ? "Show the newest alone" : `Show ${plural(data.rows.length - SOME, "older one")}`}</button>` : null}
     ${data.total > data.rows.length ? html`<p class="soft">${plural(data.total - data.rows.length, "still older one")}: <code>rivertwice savepoint list</code>.</p>` : null}
-    ${data.damaged.map((each) => html`<${Note} key=${each.id} tone="bad">${each.id}: ${each.why}<//>`)}
+    ${Object.entries(data.damaged).map(([id, why]) => html`<${Note} key=${id} tone="bad">${id}: ${why}<//>`)}
   </div>`;
 }
