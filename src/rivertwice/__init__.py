@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rivertwice.acts.project import ActingProject
+    from rivertwice.acts import ActingProject
 
 __version__ = "0.1.0"
 __all__ = ["open"]
@@ -30,6 +30,6 @@ def open(  # noqa: A001 (rivertwice.open)
     Raises:
         ConfigError: a setting cannot be read.
     """
-    from rivertwice.acts.project import open_to_act  # importing the package alone imports nothing
+    from rivertwice.acts import open_to_act
 
     return open_to_act(project, home=home, require_current=require_current)

@@ -51,9 +51,9 @@ def test_a_table_on_s3_is_named_by_bucket_and_key(tmp_path: Path, monkeypatch: p
 
 
 def test_verdicts_are_quality(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rivertwice.reconcile import results
+    from rivertwice import reconcile
 
-    monkeypatch.setattr(results, "reconcile_runs", lambda _: [RUN])
+    monkeypatch.setattr(reconcile, "reconcile_runs", lambda _: [RUN])
     settings = make_project(tmp_path, {"flight_delays": FLIGHTS}, bootstrap="b:9092")
     _, judged, _ = datasets(task_lineage(settings, "flight_delays", RUN["run"]))
     quality = judged["inputFacets"]

@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 
 from rivertwice.reconcile.results import newest_reconcile
 from rivertwice.timeline.sequence import read_sequence
-from rivertwice.upkeep.window_repairs import read_repairs
+from rivertwice.upkeep.window_repairs import Repairs
 from running.waiting import wait_for
 from servers.airflow import PIPELINE, World, agent_and_airflow, copy_world
 from servers.cockpit import LIVE_MARKS, axe_findings, chromium, page_of, picture, sideways
@@ -72,7 +72,7 @@ def test_a_late_burst_is_one_alert_that_a_person_approves_and_that_closes(world:
             assert (axe_findings(page), sideways(page) <= 0) == ([], True)
 
     assert len(read_sequence(world.home)) == published + 1
-    (record,) = read_repairs(world.home)
+    (record,) = Repairs(world.home).read()
     assert (record.outcome, record.proposal.rows, record.after) == ("done", {"LATE": late}, {})
     assert resolution_of(world, "late_share") == (
         f"backfill {record.backfill} repaired it, approved by {record.by}; before: {late} rows LATE served in "

@@ -19,7 +19,7 @@ from rivertwice.core.instants import to_iso
 from rivertwice.reconcile.results import newest_reconcile
 from rivertwice.storage.table import Table
 from rivertwice.timeline.sequence import read_sequence
-from rivertwice.upkeep.window_repairs import RepairRecord, read_repairs
+from rivertwice.upkeep.window_repairs import RepairRecord, Repairs
 from running.waiting import wait_for
 from servers.airflow import PIPELINE, World, agent_and_airflow, copy_world
 from servers.cockpit import LIVE_MARKS, ask_for_act, axe_findings, chromium, page_of, picture
@@ -54,7 +54,7 @@ def repaired(world: World) -> RepairRecord:
     run = wait_for("a repair that began by itself", lambda: next(iter(world.airflow.runs(REPAIR)), None), 120)
     assert world.airflow.wait(REPAIR, run, 600) == "success", world.airflow.failures(REPAIR, run, 60)
     assert world.states("repair", run)["approve"] == "skipped"
-    (record,) = read_repairs(world.home)
+    (record,) = Repairs(world.home).read()
     return record
 
 
@@ -160,7 +160,7 @@ def test_late_rows_within_the_budget_are_repaired_by_nobody(world: World, repair
 def test_a_declined_repair_computes_nothing_and_is_not_proposed_again(world: World, declined: Defect) -> None:
     assert len(read_sequence(world.home)) == declined.published
     assert served_values(world) != declined.good
-    record = next(each for each in read_repairs(world.home) if each.id == declined.run)
+    record = next(each for each in Repairs(world.home).read() if each.id == declined.run)
     assert (record.outcome, record.backfill, record.after) == ("declined", "", None)
     runs = world.airflow.runs(REPAIR)
     reconcile_to_a_defect(world)
@@ -204,7 +204,7 @@ def test_a_defect_is_repaired_once_a_person_approves(world: World, declined: Def
         picture(page, "alerts-defect-repaired")
     assert served_values(world) == declined.good  # what the log gives
     assert lasting(world) == []
-    record = read_repairs(world.home)[-1]
+    record = Repairs(world.home).read()[-1]
     assert (record.id, record.outcome, record.by) == (run, "done", "admin in Airflow")
     assert resolution_of(world, "defect") == (
         f"backfill {record.backfill} repaired it, approved by admin in Airflow; before: 2 rows DEFECT served in 2 windows; "

@@ -215,7 +215,7 @@ def test_each_line_of_a_program_is_passed_on(settings: Settings, tmp_path: Path)
 
 def test_a_long_run_leaves_the_engine_before_it_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "_RESIDENT", [object()])
-    monkeypatch.setattr("rivertwice.reconcile.unchanged.count_unsealed", lambda *_, **__: QUICK_RECORDS + 1)
+    monkeypatch.setattr("rivertwice.reconcile.count_unsealed", lambda *_, **__: QUICK_RECORDS + 1)
     words = ["--project", str(REPOSITORY), "--home", str(tmp_path), "reconcile", "flight_delays", "--full"]
     answer = engine_server._run({"program": None, "words": words})
     assert answer == {"cold": f"it reads {QUICK_RECORDS + 1} records"}

@@ -68,7 +68,7 @@ class ReconcileRequest(RangeRequest):
 
 
 def _plan(world: World, request: ReconcileRequest) -> Plan:
-    from rivertwice.reconcile.unchanged import count_unsealed
+    from rivertwice.reconcile import count_unsealed
 
     records = count_unsealed(world.settings.pipeline(request.pipeline), full=not request.is_sealed)
     return Plan({"records": records}, [("records to read again", records)])
@@ -79,9 +79,7 @@ def _apply(world: World, request: ReconcileRequest) -> ReconcileOutcome:
     from rivertwice.core.instants import utc_now
     from rivertwice.core.plain import to_plain
     from rivertwice.engine.session import spark_on_demand
-    from rivertwice.reconcile.results import reconcile_runs
-    from rivertwice.reconcile.run import reconcile
-    from rivertwice.reconcile.unchanged import count_unsealed, reconcile_unchanged
+    from rivertwice.reconcile import count_unsealed, reconcile, reconcile_runs, reconcile_unchanged
 
     settings, name, now, run = world.settings, request.pipeline, utc_now(), request.run
     home = settings.pipeline(name)
@@ -122,9 +120,9 @@ def _report_gate(world: World, name: str, stored: Mapping[str, Any], *, whole: b
 
     settings, left = world.settings, frozenset[str]()
     if settings.pipeline(name).repairs.exists():
-        from rivertwice.upkeep.window_repairs import kinds_under_repair
+        from rivertwice.upkeep import Repairs
 
-        left = kinds_under_repair(settings.pipeline(name))
+        left = Repairs(settings.pipeline(name)).kinds_at_work
     details = {"run": str(stored["run"])}
     found = record_gate(settings, name, stored, by="command", details=details, whole=whole, left=left)
     if alerts_of(settings).state().alerts and agent_status(settings) is None:

@@ -2,38 +2,86 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from rivertwice.acts.act import Act, Plan, Request, World
 from rivertwice.acts.backfill import BACKFILL, BackfillOutcome, RecomputeRequest
+
+if TYPE_CHECKING:
+    from rivertwice.backfill.model import BackfillPlan
+    from rivertwice.core.settings import Settings
+    from rivertwice.upkeep import Decision, Proposal
 
 
 class RepairRequest(Request):
     """A request to repair what the newest reconcile found wrong in what is served."""
 
 
-def _plan(world: World, request: RepairRequest) -> Plan:
+@dataclass(frozen=True)
+class FoundRepair:
+    """The smallest backfill that cures what the newest reconcile found.
+
+    Attributes:
+        proposal: its windows, and the rows in them.
+        plan: of it; None: sessions are only planned from their records, which takes Spark.
+        decision: whether it is made, and whether a person has to approve.
+    """
+
+    proposal: Proposal
+    plan: BackfillPlan | None
+    decision: Decision
+
+
+def find_repair(settings: Settings, pipeline: str) -> FoundRepair | None:
+    """Return what is to be repaired of a pipeline; None: no reconcile has run, or it found nothing that a backfill cures.
+
+    Raises:
+        RequestError: the windows cannot be recomputed.
+        LogGapError: neither the archive nor Kafka has a record that is needed.
+        ServiceError: Kafka does not answer.
+    """
     from rivertwice.agent.alert_gates import judge_gate
+    from rivertwice.core.instants import utc_now
+    from rivertwice.definition.definition import load_definition
+    from rivertwice.reconcile import newest_reconcile
+    from rivertwice.upkeep import Repairs, decide, find_proposal
+
+    home = settings.pipeline(pipeline)
+    newest = newest_reconcile(home)
+    found = (
+        None
+        if newest is None
+        else find_proposal(settings, pipeline, judge_gate(newest["gate"]["alerts"], newest["counts"]))
+    )
+    if found is None:
+        return None
+    policy = load_definition(settings.definition_folder(pipeline)).repair
+    return FoundRepair(*found, decide(policy, found[0], Repairs(home).read(), utc_now()))
+
+
+def _plan(world: World, request: RepairRequest) -> Plan:
     from rivertwice.backfill.model import BackfillRequest
+    from rivertwice.backfill.plan import explain_plan
     from rivertwice.backfill.prepare import make_plan
     from rivertwice.engine.session import spark_on_demand
-    from rivertwice.reconcile.results import newest_reconcile
-    from rivertwice.upkeep.window_repairs import curable, describe, explain, find_proposal
 
     settings, name = world.settings, request.pipeline
-    newest = newest_reconcile(settings.pipeline(name))
-    kinds = () if newest is None else curable(judge_gate(newest["gate"]["alerts"], newest["counts"]))
-    found = find_proposal(settings, name, kinds) if kinds else None
-    if found is None:
-        return Plan(None, nothing=f"the newest reconcile of {name} found nothing that a backfill cures")
-    proposal, plan = found
-    if plan is None:  # sessions are only known from their records
-        asked = BackfillRequest(
-            name, None, request.reason or "repair", verdicts=proposal.verdicts, within=proposal.ranges
+    found = find_repair(settings, name)
+    if found is None or not found.decision.wanted:
+        why = (
+            f"the newest reconcile of {name} found nothing that a backfill cures"
+            if found is None
+            else found.decision.why
         )
+        return Plan(None, nothing=why)
+    proposal, plan = found.proposal, found.plan
+    if plan is None:
+        reason = request.reason or "repair"
+        asked = BackfillRequest(name, None, reason, verdicts=proposal.verdicts, within=proposal.ranges)
         with spark_on_demand(settings, f"rivertwice-repair-{name}") as spark:
             plan = make_plan(settings, asked, spark)
-    return Plan(plan, [("repair", describe(proposal))], text=explain(plan))
+    return Plan(plan, [("repair", proposal.text)], text=explain_plan(plan))
 
 
 def _apply(world: World, request: RepairRequest) -> BackfillOutcome:

@@ -9,8 +9,7 @@ from rivertwice.agent.alert_model import CRITICAL, WARNING, AlertCause, Report
 from rivertwice.agent.alert_store import alerts_of
 from rivertwice.core.instants import utc_now
 from rivertwice.core.settings import Settings
-from rivertwice.reconcile.gate import DEAD_SHARE
-from rivertwice.reconcile.model import SERVED
+from rivertwice.reconcile import DEAD_SHARE, SERVED
 from rivertwice.timeline.verdicts import DEFECT, LATE, NOT_COMPARABLE
 
 SHOWN = 3

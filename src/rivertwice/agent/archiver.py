@@ -23,8 +23,17 @@ from rivertwice.log import kafka
 from rivertwice.log.archive import is_archiving
 from rivertwice.log.leases import RaceLevel
 from rivertwice.log.retention import parse_limit
-from rivertwice.retention.summary import FORMAT, decide_archive, retention_file, summary_of, topics_in
-from rivertwice.retention.view import RetentionView, TopicView, retention_to_plain, view_retention
+from rivertwice.retention import (
+    FORMAT,
+    RetentionView,
+    TopicView,
+    decide_archive,
+    retention_file,
+    retention_to_plain,
+    summary_of,
+    topics_in,
+    view_retention,
+)
 from rivertwice.storage import read_json, replace_json
 from rivertwice.stream.begin import added_since, describe_added, has_effect
 from rivertwice.timeline.lineage import Timeline, head_path

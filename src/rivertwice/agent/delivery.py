@@ -20,11 +20,7 @@ from rivertwice.core.instants import utc_now
 from rivertwice.core.settings import Settings
 from rivertwice.core.waits import Deadline
 from rivertwice.definition.delivery_section import Delivery
-from rivertwice.deliver.aside import read_aside
-from rivertwice.deliver.deliver import Deliverer
-from rivertwice.deliver.note import Note, read_note, write_note
-from rivertwice.deliver.refusals import describe_open
-from rivertwice.deliver.status import sinks_of
+from rivertwice.deliver import Deliverer, Note, describe_open, read_aside, read_note, sinks_of, write_note
 from rivertwice.timeline.intent import Intent
 
 LOG = logging.getLogger(__name__)

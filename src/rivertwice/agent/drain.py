@@ -14,7 +14,7 @@ from rivertwice.core.instants import utc_now
 from rivertwice.core.processes import is_alive
 from rivertwice.core.settings import Settings
 from rivertwice.core.waits import Deadline, Progress, report_nothing
-from rivertwice.deliver.fast import read_fast_owner
+from rivertwice.deliver import read_fast_owner
 from rivertwice.stream.lease import lease_owner
 
 POLL_S = 0.1

@@ -19,7 +19,7 @@ from rivertwice.agent.keeper import Job, Keeper
 from rivertwice.core.settings import Settings
 from rivertwice.core.waits import Attempts
 from rivertwice.definition.definition import load_definition
-from rivertwice.deliver.fast import read_fast_owner
+from rivertwice.deliver import read_fast_owner
 from rivertwice.timeline.intent import Intent
 
 JOB = (sys.executable, "-m", "rivertwice.deliver.fast_job")

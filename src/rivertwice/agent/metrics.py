@@ -16,12 +16,12 @@ from rivertwice.core.homes import PipelineHome
 from rivertwice.core.instants import from_ms
 from rivertwice.core.settings import Settings
 from rivertwice.definition.definition import Definition, load_definition
-from rivertwice.deliver.status import sinks_of, view_delivery
+from rivertwice.deliver import sinks_of, view_delivery
 from rivertwice.log import kafka
 from rivertwice.log.addresses import Part, StoredOffsets, name_parts
 from rivertwice.log.reader import first_stamps
-from rivertwice.quality.table import failing_by_severity, standing
-from rivertwice.reconcile.results import newest_reconcile
+from rivertwice.quality import failing_by_severity, standing
+from rivertwice.reconcile import newest_reconcile
 from rivertwice.savepoint.catalogue import PROVED, select_newest
 from rivertwice.savepoint.recovery import view_recovery
 from rivertwice.storage import Remembered, files_below

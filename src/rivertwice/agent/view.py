@@ -15,8 +15,8 @@ from rivertwice.core.errors import RivertwiceError
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.instants import from_ms, to_iso
 from rivertwice.core.settings import Settings
-from rivertwice.quality.table import failing_by_severity, standing
-from rivertwice.retention.summary import RetentionBrief
+from rivertwice.quality import failing_by_severity, standing
+from rivertwice.retention import RetentionBrief
 from rivertwice.timeline.committed import newest_batch
 from rivertwice.timeline.intent import Heartbeat
 from rivertwice.timeline.lineage import path_of
@@ -354,7 +354,7 @@ def _beat_of_head(home: PipelineHome, timeline: str, beat: Heartbeat) -> tuple[H
 
 
 def _reconcile(home: PipelineHome) -> Mapping[str, Any] | None:
-    from rivertwice.reconcile.results import newest_reconcile
+    from rivertwice.reconcile import newest_reconcile
 
     return newest_reconcile(home)
 

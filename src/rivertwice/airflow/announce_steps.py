@@ -237,7 +237,7 @@ def find_days(home: PipelineHome, pipeline: str, run: str, announced: Announced)
         AirflowSkipException: another version serves, or the rows are final at once, so that no day is ever complete.
     """
     from rivertwice.definition.bundle import load_bundle_definition
-    from rivertwice.reconcile.results import reconcile_runs
+    from rivertwice.reconcile import reconcile_runs
     from rivertwice.timeline.ledger import read_ledger
     from rivertwice.timeline.lineage import Timeline
     from rivertwice.timeline.sequence import read_sequence

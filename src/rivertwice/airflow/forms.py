@@ -14,8 +14,19 @@ from typing import Any
 
 from airflow.sdk import Param
 
-from rivertwice.acts import OF_DAG, OPERATED, Act, FormField, Request, fields_of, find_act, parse_form
-from rivertwice.acts.act import OPERATE, REASON_LENGTH, REASON_PATTERN
+from rivertwice.acts import (
+    OF_DAG,
+    OPERATE,
+    OPERATED,
+    REASON_LENGTH,
+    REASON_PATTERN,
+    Act,
+    FormField,
+    Request,
+    fields_of,
+    find_act,
+    parse_form,
+)
 from rivertwice.airflow.dag_names import safe_name
 from rivertwice.core.errors import RequestError
 

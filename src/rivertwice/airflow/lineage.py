@@ -117,7 +117,7 @@ def _judged(settings: Settings, definition: Definition, reconcile: str) -> Any:
     from openlineage.client.facet_v2 import data_quality_assertions_dataset as assertions
     from openlineage.client.facet_v2 import data_quality_metrics_input_dataset as metrics
 
-    from rivertwice.reconcile.results import reconcile_runs
+    from rivertwice.reconcile import reconcile_runs
 
     home = settings.pipeline(definition.name)
     run = next((each for each in reconcile_runs(home) if each["run"] == reconcile), None)

@@ -12,8 +12,7 @@ from typing import Any
 
 from airflow.sdk import DAG, get_current_context, task
 
-from rivertwice.acts import OPERATED, World, do_stored, find_act
-from rivertwice.acts.act import OPERATE
+from rivertwice.acts import OPERATE, OPERATED, World, do_stored, find_act
 from rivertwice.airflow.connections import connected
 from rivertwice.airflow.dag_names import dag_id, request_of
 from rivertwice.airflow.dag_parts import common, step

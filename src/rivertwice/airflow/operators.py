@@ -308,7 +308,7 @@ class ReconcileOperator(RivertwiceSparkOperator):
 
     def records_of(self, home: PipelineHome) -> int | None:
         """Return the records since the newest seal, or all for a whole run or a range."""
-        from rivertwice.reconcile.unchanged import count_unsealed
+        from rivertwice.reconcile import count_unsealed
 
         arguments = set(self.application_args or ())
         return count_unsealed(home, full=not arguments.isdisjoint(("--full", "--from")))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import get_current_context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
+from rivertwice.acts import FoundRepair, find_repair
 from rivertwice.airflow.dag_names import dag_id, is_reconcile_of, request_of
 from rivertwice.airflow.forms import REASON_OF_MANUAL
 from rivertwice.airflow.refusals import refusals
@@ -23,8 +24,7 @@ from rivertwice.core.instants import iso_of_ms, utc_now
 from rivertwice.core.settings import Settings
 
 if TYPE_CHECKING:
-    from rivertwice.backfill.model import BackfillPlan
-    from rivertwice.upkeep.window_repairs import Decision, Proposal, RepairRecord
+    from rivertwice.upkeep import Proposal, RepairOutcome, RepairRecord
 
 log = logging.getLogger(__name__)
 BY_DEFINITION = "Airflow, as repair: {policy: automatic} allows"
@@ -33,10 +33,9 @@ BY_DEFINITION = "Airflow, as repair: {policy: automatic} allows"
 def may_repair(pipeline: str) -> bool:
     """Say, after a reconcile, whether a repair is to be started: something is wrong that one cures, and none is under way."""
     found = _find_if_possible(Settings.from_env(), pipeline)
-    if found is None or not found[2].wanted:
-        log.info(
-            "no repair of %s is started: %s", pipeline, "no backfill cures anything" if found is None else found[2].why
-        )
+    if found is None or not found.decision.wanted:
+        why = "no backfill cures anything" if found is None else found.decision.why
+        log.info("no repair of %s is started: %s", pipeline, why)
         return False
     active = _active(pipeline)
     if active:
@@ -49,10 +48,11 @@ def may_ask_again(pipeline: str, closed: dict[str, Any]) -> bool:
 
     What runs by itself waits for the next reconcile: else a stream that is late all the time would be repaired all the time.
     """
-    from rivertwice.upkeep.window_repairs import DONE, UNNEEDED
+    from rivertwice.upkeep import RepairOutcome
 
     found = _find_if_possible(Settings.from_env(), pipeline)
-    if closed["outcome"] not in (DONE, UNNEEDED) or found is None or not found[2].wanted or not found[2].asks:
+    ended_well = closed["outcome"] in (RepairOutcome.DONE, RepairOutcome.UNNEEDED)
+    if not ended_well or found is None or not found.decision.wanted or not found.decision.asks:
         return False
     return _active(pipeline) <= 1  # this run is the one
 
@@ -63,29 +63,35 @@ def find(pipeline: str) -> dict[str, Any]:
     Raises:
         AirflowSkipException: there is nothing to repair.
     """
-    from rivertwice.upkeep.window_repairs import RepairRecord, ask, describe, explain, headline, write_repair
+    from rivertwice.backfill.plan import explain_plan
+    from rivertwice.upkeep import RepairRecord, Repairs
 
     settings, context = Settings.from_env(), get_current_context()
     with refusals():
         asked = form_of("repair", pipeline, context).request
-        found = _find(settings, pipeline)
-    if found is None or not found[2].wanted:
-        why = "no reconcile has run yet, or it found nothing that a backfill cures" if found is None else found[2].why
+        found = find_repair(settings, pipeline)
+    if found is None or not found.decision.wanted:
+        why = (
+            "no reconcile has run yet, or it found nothing that a backfill cures"
+            if found is None
+            else found.decision.why
+        )
         message = f"nothing is to be repaired of {pipeline}: {why}"
         raise AirflowSkipException(message)
-    proposal, plan, decision = found
+    proposal, decision = found.proposal, found.decision
     run, reason = context["dag_run"].run_id, asked.reason
-    write_repair(
-        settings.pipeline(pipeline), run, lambda known: known or RepairRecord(run, proposal, utc_now(), reason=reason)
+    Repairs(settings.pipeline(pipeline)).write(
+        run, lambda known: known or RepairRecord(run, proposal, utc_now(), reason=reason)
     )
     waits = "a person has to approve it" if decision.asks else "it runs by itself"
-    _amend(settings, pipeline, proposal, {"repair": f"{describe(proposal)}; {waits}", "repair_run": run})
-    log.info("the smallest backfill: %s; %s", describe(proposal), decision.why)
+    _amend(settings, pipeline, proposal, {"repair": f"{proposal.text}; {waits}", "repair_run": run})
+    log.info("the smallest backfill: %s; %s", proposal.text, decision.why)
+    plan = "" if found.plan is None else explain_plan(found.plan)
     return {
         **proposal.to_json(),
         "asks": decision.asks,
-        "subject": headline(pipeline, proposal),
-        "body": ask(pipeline, proposal, decision, explain(plan), reason),
+        "subject": proposal.question(pipeline),
+        "body": proposal.ask(pipeline, decision, plan, reason),
     }
 
 
@@ -96,8 +102,9 @@ def is_approval_wanted(found: dict[str, Any]) -> bool:
 
 def plan(pipeline: str, found: dict[str, Any]) -> str:
     """Plan what was approved and still differs, and return the backfill's id; an empty text: nothing does any more."""
+    from rivertwice.backfill.plan import explain_plan
     from rivertwice.backfill.store import save_plan
-    from rivertwice.upkeep.window_repairs import explain, plan_approved
+    from rivertwice.upkeep import plan_approved
 
     settings, proposal = Settings.from_env(), _approved(found)
     _begin(settings, pipeline, found)
@@ -106,14 +113,14 @@ def plan(pipeline: str, found: dict[str, Any]) -> str:
     if made is None:
         log.info("the windows were published since; nothing is left to repair")
         return ""
-    for line in explain(made).splitlines():
+    for line in explain_plan(made).splitlines():
         log.info("%s", line)
     return str(save_plan(settings.pipeline(pipeline), made).id)
 
 
 def plan_arguments(pipeline: str, found: dict[str, Any]) -> list[str]:
     """Return the arguments of the job that plans the sessions that were approved; none if none differs any more."""
-    from rivertwice.upkeep.window_repairs import sessions_still_differ
+    from rivertwice.upkeep import sessions_still_differ
 
     settings, proposal = Settings.from_env(), _approved(found)
     _begin(settings, pipeline, found)
@@ -136,8 +143,8 @@ def close(pipeline: str) -> dict[str, Any]:
         AirflowFailException: the windows differ still.
     """
     from rivertwice.airflow.alerts import Place, ReportedError, report_gate
-    from rivertwice.reconcile.results import reconcile_runs
-    from rivertwice.upkeep.window_repairs import DONE, FAILED, RepairRecord, count_rows, count_rows_in, write_repair
+    from rivertwice.reconcile import reconcile_runs
+    from rivertwice.upkeep import RepairOutcome, RepairRecord, Repairs, count_rows, count_rows_in
 
     settings, context = Settings.from_env(), get_current_context()
     ti: Any = context["ti"]
@@ -152,8 +159,7 @@ def close(pipeline: str) -> dict[str, Any]:
     own = [each for each in reconcile_runs(home) if is_reconcile_of(run, each["run"])]
     after = count_rows_in(home, own[-1]["run"], proposal.ranges) if published and own else None
     outcome = find_outcome(found, answer, backfill, published=published, after=after)
-    record = write_repair(
-        home,
+    record = Repairs(home).write(
         run,
         lambda known: replace(
             known or RepairRecord(run, proposal, utc_now()),
@@ -162,14 +168,14 @@ def close(pipeline: str) -> dict[str, Any]:
             backfill=backfill or "",
             after=after,
             ended_at=utc_now(),
-            note=_NOTES[outcome],
+            note=outcome.note,
         ),
     )
     _end_alert(settings, pipeline, record)
     if own:
-        whole = outcome == DONE
+        whole = outcome == RepairOutcome.DONE
         report_gate(settings, pipeline, Place(context["dag_run"].dag_id, run, "close"), own[-1], whole=whole)
-    if outcome == FAILED and after is not None:
+    if outcome == RepairOutcome.FAILED and after is not None:
         message = (
             f"backfill {backfill} was published, but reconcile {own[-1]['run']} still finds {count_rows(after)} in its windows; the alert "
             f"stays open, and the next repair begins from there; `rivertwice verdicts {pipeline}` shows the rows"
@@ -193,7 +199,7 @@ def find_outcome(
     *,
     published: bool,
     after: dict[str, int] | None,
-) -> str:
+) -> RepairOutcome:
     """Return how a repair ended, from what its tasks returned. Pure.
 
     Args:
@@ -203,25 +209,16 @@ def find_outcome(
         published: whether the backfill was published.
         after: verdict to rows that still differ; None: no reconcile looked.
     """
-    from rivertwice.upkeep.window_repairs import DECLINED, DONE, FAILED, UNANSWERED, UNNEEDED
+    from rivertwice.upkeep import RepairOutcome
 
     if answer is not None and answer.get("chosen_options") != [APPROVE]:
-        return DECLINED if answer.get("responded_by_user") else UNANSWERED
+        return RepairOutcome.DECLINED if answer.get("responded_by_user") else RepairOutcome.UNANSWERED
     if answer is None and found["asks"]:
-        return FAILED
+        return RepairOutcome.FAILED
     if backfill == "":
-        return UNNEEDED
+        return RepairOutcome.UNNEEDED
     cured = published and after is not None and not any(after.get(verdict) for verdict in _proposal(found).verdicts)
-    return DONE if cured else FAILED
-
-
-_NOTES = {
-    "done": "published, and a reconcile found nothing wrong in its windows",
-    "declined": "a person declined it",
-    "unanswered": "there was no answer in time; the next reconcile that finds it again asks again",
-    "unneeded": "these windows were published meanwhile; nothing was left to do",
-    "failed": "it failed; the DAG run shows where",
-}
+    return RepairOutcome.DONE if cured else RepairOutcome.FAILED
 
 
 def who_decided(found: dict[str, Any], answer: dict[str, Any] | None) -> str:
@@ -234,17 +231,15 @@ def who_decided(found: dict[str, Any], answer: dict[str, Any] | None) -> str:
 
 def propose(settings: Settings, pipeline: str) -> dict[str, str]:
     """Return what a gate's message says about the repair of what it found, as details of an alert; empty: no backfill cures it."""
-    from rivertwice.upkeep.window_repairs import describe
-
     found = _find_if_possible(settings, pipeline)
-    return {"repair": describe(found[0])} if found is not None and found[2].wanted else {}
+    return {"repair": found.proposal.text} if found is not None and found.decision.wanted else {}
 
 
 def under_repair(settings: Settings, pipeline: str) -> frozenset[str]:
     """Return the kinds of alerts that a repair at work will end itself, with the numbers of before and after."""
-    from rivertwice.upkeep.window_repairs import kinds_under_repair
+    from rivertwice.upkeep import Repairs
 
-    kinds = kinds_under_repair(settings.pipeline(pipeline))
+    kinds = Repairs(settings.pipeline(pipeline)).kinds_at_work
     return kinds if kinds and _active(pipeline) else frozenset()
 
 
@@ -254,36 +249,17 @@ def _active(pipeline: str) -> int:
     return int(ti.get_dr_count(dag_id=dag_id("repair", pipeline), states=["queued", "running"]))
 
 
-def _find_if_possible(settings: Settings, pipeline: str) -> tuple[Proposal, BackfillPlan | None, Decision] | None:
-    """Return what `_find` does; what no backfill cures was reported by the gate, so it is not reported as a failure again."""
+def _find_if_possible(settings: Settings, pipeline: str) -> FoundRepair | None:
+    """Return what is to be repaired; what no backfill cures was reported by the gate, so it is not reported as a failure again."""
     try:
-        return _find(settings, pipeline)
+        return find_repair(settings, pipeline)
     except RivertwiceError as error:
         log.warning("no backfill of %s can be planned for what the gate found: %s", pipeline, error)
         return None
 
 
-def _find(settings: Settings, pipeline: str) -> tuple[Proposal, BackfillPlan | None, Decision] | None:
-    from rivertwice.agent.alert_gates import judge_gate
-    from rivertwice.definition.definition import load_definition
-    from rivertwice.reconcile.results import newest_reconcile
-    from rivertwice.upkeep.window_repairs import curable, decide, find_proposal, read_repairs
-
-    home = settings.pipeline(pipeline)
-    newest = newest_reconcile(home)
-    if newest is None:
-        return None
-    kinds = curable(judge_gate(newest["gate"]["alerts"], newest["counts"]))
-    found = find_proposal(settings, pipeline, kinds) if kinds else None
-    if found is None:
-        return None
-    proposal, made = found
-    policy = load_definition(settings.definition_folder(pipeline)).repair
-    return proposal, made, decide(policy, proposal, read_repairs(home), utc_now())
-
-
 def _proposal(found: dict[str, Any]) -> Proposal:
-    from rivertwice.upkeep.window_repairs import Proposal
+    from rivertwice.upkeep import Proposal
 
     return Proposal.from_json({name: found[name] for name in Proposal.__dataclass_fields__})
 
@@ -303,18 +279,15 @@ def _approved(found: dict[str, Any]) -> Proposal:
 
 def _begin(settings: Settings, pipeline: str, found: dict[str, Any]) -> None:
     """Record that a repair runs now, and who approved it."""
-    from rivertwice.upkeep.window_repairs import RUNNING, RepairRecord, describe, write_repair
+    from rivertwice.upkeep import RepairOutcome, RepairRecord, Repairs
 
     context, proposal = get_current_context(), _proposal(found)
     run, by = context["dag_run"].run_id, who_decided(found, context["ti"].xcom_pull(task_ids="approve"))
-    write_repair(
-        settings.pipeline(pipeline),
+    Repairs(settings.pipeline(pipeline)).write(
         run,
-        lambda known: replace(known or RepairRecord(run, proposal, utc_now()), outcome=RUNNING, by=by),
+        lambda known: replace(known or RepairRecord(run, proposal, utc_now()), outcome=RepairOutcome.RUNNING, by=by),
     )
-    _amend(
-        settings, pipeline, proposal, {"repair": f"{describe(proposal)}; it runs, approved by {by}", "repair_run": ""}
-    )
+    _amend(settings, pipeline, proposal, {"repair": f"{proposal.text}; it runs, approved by {by}", "repair_run": ""})
 
 
 def _reason(found: dict[str, Any]) -> str:
@@ -335,15 +308,15 @@ def _amend(settings: Settings, pipeline: str, proposal: Proposal, details: dict[
 def _end_alert(settings: Settings, pipeline: str, record: RepairRecord) -> None:
     """End the alerts of a repair that is over, or note who declined it."""
     from rivertwice.agent.alert_store import alerts_of
-    from rivertwice.upkeep.window_repairs import DECLINED, DONE, UNNEEDED, before_and_after
+    from rivertwice.upkeep import RepairOutcome
 
     store, kinds = alerts_of(settings), record.proposal.kinds
-    if record.outcome in (DONE, UNNEEDED):
-        why = before_and_after(record) if record.outcome == DONE else record.note
+    if record.outcome in (RepairOutcome.DONE, RepairOutcome.UNNEEDED):
+        why = record.before_and_after if record.outcome == RepairOutcome.DONE else record.note
         store.resolve(lambda alert: alert.cause.pipeline == pipeline and alert.cause.kind in kinds, why, utc_now())
         return
     _amend(settings, pipeline, record.proposal, {"repair": f"{record.outcome}: {record.note}", "repair_run": ""})
-    if record.outcome == DECLINED:
+    if record.outcome == RepairOutcome.DECLINED:
         for alert in store.state().alerts:
             if alert.cause.pipeline == pipeline and alert.cause.kind in kinds and not alert.closed:
                 why = f"declined its repair{f': {record.answer}' if record.answer else ''}"

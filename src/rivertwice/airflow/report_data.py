@@ -12,7 +12,7 @@ from rivertwice.backfill.store import load_plan
 from rivertwice.core.errors import RequestError
 from rivertwice.core.homes import require_name
 from rivertwice.core.settings import Settings
-from rivertwice.reconcile.results import reconcile_runs
+from rivertwice.reconcile import reconcile_runs
 from rivertwice.versions.comparisons import find_comparison
 
 RECONCILE, COMPARISON = "rc-", "pc-"

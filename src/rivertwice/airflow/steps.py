@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from airflow.sdk import get_current_context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from rivertwice.acts.backfill import LATE
+from rivertwice.acts import LATE
 from rivertwice.airflow.alerts import Place, ReportedError, report_gate
 from rivertwice.airflow.dag_names import is_reconcile_of, request_of
 from rivertwice.airflow.forms import REASON_OF_MANUAL, REASON_OF_SCHEDULE, Form, read_form
@@ -128,7 +128,7 @@ def gate_reconcile(pipeline: str) -> dict[str, Any]:
         AirflowFailException: the gate has not passed; the message names each critical alert.
     """
     from rivertwice.airflow.repair_steps import propose, under_repair
-    from rivertwice.reconcile.results import reconcile_runs
+    from rivertwice.reconcile import reconcile_runs
 
     settings, context = Settings.from_env(), get_current_context()
     run = context["dag_run"]

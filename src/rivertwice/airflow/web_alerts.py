@@ -34,7 +34,7 @@ from rivertwice.airflow.web_registry import (
 from rivertwice.core.errors import ConfigError, RequestError
 from rivertwice.core.settings import Settings
 from rivertwice.read.alerts import describe_alerts, read_past
-from rivertwice.upkeep.window_repairs import keep_answer, read_repairs
+from rivertwice.upkeep import Repairs
 
 router = APIRouter(prefix="/api/p/{name}", route_class=ViewRoute)
 
@@ -56,7 +56,7 @@ def alerts(one: PipelineDep, settings: SettingsDep) -> object:
         alerts_of(settings).state(),
         routes,
         read_past(settings.home / "alerts.jsonl"),
-        read_repairs(settings.pipeline(one.name)),
+        Repairs(settings.pipeline(one.name)).read(),
     )
     return replace(shown, routes_problem=problem)
 
@@ -100,7 +100,7 @@ def acknowledge(settings: Settings, asked: ActRequest, now: datetime) -> dict[st
 
 def keep_why(settings: Settings, asked: ActRequest) -> None:
     """Keep why a repair was approved or declined, for the task that closes it."""
-    keep_answer(settings.pipeline(asked.pipeline), str(asked.fields["run"]), asked.reason)
+    Repairs(settings.pipeline(asked.pipeline)).keep_answer(str(asked.fields["run"]), asked.reason)
 
 
 _RUN = Field("run", "Run of the repair", RUN, required=True)

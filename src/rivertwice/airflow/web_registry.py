@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from rivertwice import acts
-from rivertwice.acts.act import OPERATE, REASON_LENGTH, REASON_PATTERN
+from rivertwice.acts import OPERATE, REASON_LENGTH, REASON_PATTERN
 from rivertwice.airflow.forms import check_form
 from rivertwice.core.errors import RequestError
 from rivertwice.core.settings import Settings

@@ -24,7 +24,7 @@ from rivertwice.core.tracing import traced
 from rivertwice.definition.bundle import load_bundle_definition
 from rivertwice.definition.definition import Definition
 from rivertwice.engine.jvm import Spark
-from rivertwice.quality.windows import CorrectionsCheck, judge_corrections
+from rivertwice.quality import CorrectionsCheck, judge_corrections
 from rivertwice.storage import Table, read_json, replace_json
 from rivertwice.timeline.digest import key_digest
 from rivertwice.timeline.sequence import read_sequence

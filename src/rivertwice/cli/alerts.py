@@ -177,9 +177,8 @@ def acknowledge(
     A DEFECT, a finding or a gap that is new still fails the gate.
     """
     from rivertwice.core.instants import utc_now
-    from rivertwice.reconcile.acknowledge import acknowledge as record
-    from rivertwice.reconcile.acknowledge import end_acknowledgement, read_acknowledgements
-    from rivertwice.reconcile.results import newest_reconcile, verdict_rows
+    from rivertwice.reconcile import acknowledge as record
+    from rivertwice.reconcile import end_acknowledgement, newest_reconcile, read_acknowledgements, verdict_rows
 
     home, now = frame.settings.pipeline(frame.known_pipeline(name)), utc_now()
     if sum((reason is not None, ended is not None, listed)) != 1:

@@ -43,8 +43,7 @@ def retention(frame: Frame, name: str, check: bool) -> None:
     It lists offsets of NAME's topics, who has them, and gaps.
     """
     from rivertwice.core.instants import utc_now
-    from rivertwice.retention.summary import summary_of
-    from rivertwice.retention.view import retention_to_plain, view_retention
+    from rivertwice.retention import retention_to_plain, summary_of, view_retention
 
     now = utc_now()
     plain = retention_to_plain(view_retention(frame.settings, frame.known_pipeline(name), now), now)
@@ -56,7 +55,7 @@ def retention(frame: Frame, name: str, check: bool) -> None:
 
 
 def _text(plain: dict[str, Any], summary: str | None) -> str:
-    from rivertwice.retention.summary import topics_in
+    from rivertwice.retention import topics_in
 
     rows = [
         (

@@ -43,7 +43,7 @@ def _tell_nothing(frame: Frame, name: str, why: str, *, late: bool) -> None:
     Raises:
         RequestError: the pipeline was never reconciled, so it is not known what is late.
     """
-    from rivertwice.reconcile.results import newest_reconcile
+    from rivertwice.reconcile import newest_reconcile
 
     if not late and newest_reconcile(frame.settings.pipeline(name)) is None:
         message = (

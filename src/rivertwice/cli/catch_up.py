@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rivertwice.definition.bundle import Bundle
     from rivertwice.engine.session import SparkOnDemand
     from rivertwice.log.addresses import Parts
-    from rivertwice.retention.backlog import Backlog, HandOver
+    from rivertwice.retention import Backlog, HandOver
     from rivertwice.timeline.first_load import FirstLoad
     from rivertwice.timeline.stream_load import StreamLoad
 
@@ -64,7 +64,7 @@ def catch_up(
     a reconcile names the windows that they belong to, and a backfill publishes these. No record is lost.
     """
     from rivertwice.core.instants import utc_now
-    from rivertwice.retention.hand_over import plan_hand_over, view_backlog
+    from rivertwice.retention import plan_hand_over, view_backlog
 
     settings, now = frame.settings, utc_now()
     backlogs = view_backlog(settings, frame.known_pipeline(name), now)
@@ -80,7 +80,7 @@ def catch_up(
 
 
 def _hand_over(frame: Frame, name: str, plan: HandOver, now: datetime, timeout: int) -> None:
-    from rivertwice.retention.hand_over import hand_over
+    from rivertwice.retention import hand_over
     from rivertwice.timeline.intent import Intent, write_intent
 
     home = frame.settings.pipeline(name)

@@ -90,7 +90,7 @@ def verdicts(
 
     Rows of a window that agree, or that are open, are shown as one without a key; `rows` says how many they are.
     """
-    from rivertwice.reconcile.results import cause_rows, newest_reconcile, verdict_rows
+    from rivertwice.reconcile import cause_rows, newest_reconcile, verdict_rows
 
     home = frame.settings.pipeline(frame.known_pipeline(name))
     if run_id is None:

@@ -157,7 +157,7 @@ def _lint_one(
     from rivertwice.core.instants import utc_now
     from rivertwice.definition.lint import contract_of, lint_definition, lint_judgement
     from rivertwice.engine.checked import judge_folder
-    from rivertwice.quality.suites import lint_suites
+    from rivertwice.quality import lint_suites
 
     judged = judge_folder(frame.settings, folder, spark, utc_now())
     findings = lint_judgement(judged)

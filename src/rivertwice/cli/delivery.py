@@ -52,7 +52,7 @@ def run(frame: Frame, name: str, sink: str | None, until_end: bool, again: bool)
     The agent does it by itself while the desired state of the stream is running; a sink has one deliverer at a time.
     """
     from rivertwice.core.waits import Deadline
-    from rivertwice.deliver.deliver import Delivered, Deliverer
+    from rivertwice.deliver import Delivered, Deliverer
 
     chosen = _chosen(frame, name, sink, again=again)
     stop, finish = threading.Event(), threading.Event()
@@ -140,7 +140,7 @@ def status(frame: Frame, name: str | None, fast: bool) -> None:
         _show_fast(frame, _required(name))
         return
     from rivertwice.definition.definition import load_each
-    from rivertwice.deliver.status import view_delivery
+    from rivertwice.deliver import view_delivery
 
     sinks: dict[str, dict[str, Delivery]] = {}
     broken: dict[str, str] = {}
@@ -187,7 +187,7 @@ def check(frame: Frame, name: str, sink: str | None, fast: bool) -> None:
         return
     from rivertwice.cli.frame import DEFECT
     from rivertwice.core.errors import RivertwiceError
-    from rivertwice.deliver.check import DIFFERS, Checked, check_sink
+    from rivertwice.deliver import DIFFERS, Checked, check_sink
 
     found: list[Checked] = []
     failed: list[RivertwiceError] = []
@@ -224,7 +224,7 @@ def refused(frame: Frame, name: str, sink: str | None, limit: int) -> None:
 
     Each is shown with key, window, where the row is, reason and count.
     """
-    from rivertwice.deliver.status import view_refused
+    from rivertwice.deliver import view_refused
 
     home = frame.settings.pipeline(name)
     refusals = [refusal for each in _chosen(frame, name, sink, again=False) for refusal in view_refused(home, each)]
@@ -272,9 +272,7 @@ def _ask(frame: Frame, name: str, sink: str, keys: tuple[str, ...], *, what: str
     """Ask the sink's deliverer for it; deliver here if there is none."""
     from rivertwice.core.errors import LeaseLostError, RequestError
     from rivertwice.core.instants import utc_now
-    from rivertwice.deliver.aside import ask
-    from rivertwice.deliver.deliver import Deliverer
-    from rivertwice.deliver.status import view_refused
+    from rivertwice.deliver import Deliverer, ask, view_refused
 
     chosen = _chosen(frame, name, sink, again=False)
     home = frame.settings.pipeline(name)
@@ -305,7 +303,7 @@ def _ask(frame: Frame, name: str, sink: str, keys: tuple[str, ...], *, what: str
 def _sinks(frame: Frame, name: str) -> dict[str, Delivery]:
     from rivertwice.core.errors import RequestError
     from rivertwice.core.installed import base_of
-    from rivertwice.deliver.status import sinks_of
+    from rivertwice.deliver import sinks_of
 
     if base_of(frame.known_pipeline(name)) != name:
         message = f"{name} is a version, and sinks belong to its pipeline: they have the rows of whichever version serves; name {base_of(name)}"
@@ -326,7 +324,7 @@ def _required(name: str | None) -> str:
 def _show_fast(frame: Frame, name: str) -> None:
     """Show whether the fast path runs, since when it has its present meaning, and how far it has certainly come."""
     from rivertwice.definition.definition import load_definition
-    from rivertwice.deliver.fast import committed_offsets, read_fast_owner, read_runs
+    from rivertwice.deliver import committed_offsets, read_fast_owner, read_runs
 
     home = frame.settings.pipeline(frame.known_pipeline(name))
     owner, runs = read_fast_owner(home), read_runs(home)
@@ -349,7 +347,7 @@ def _check_fast(frame: Frame, name: str) -> None:
         SystemExit: they differ.
     """
     from rivertwice.cli.frame import DEFECT
-    from rivertwice.deliver.fast_compare import compare_fast
+    from rivertwice.deliver import compare_fast
     from rivertwice.engine.session import spark_on_demand
 
     with spark_on_demand(frame.settings, f"rivertwice-fast-check-{frame.known_pipeline(name)}") as spark:

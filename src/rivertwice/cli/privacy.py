@@ -14,8 +14,7 @@ from rivertwice.core.errors import RequestError
 from rivertwice.core.plain import to_plain
 
 if TYPE_CHECKING:
-    from rivertwice.upkeep.erase import ErasurePlan
-    from rivertwice.upkeep.erasure_record import Erasure
+    from rivertwice.upkeep import Erasure, ErasurePlan
 
 
 @click.group(
@@ -74,7 +73,7 @@ def erase(
     when Kafka keeps them.
     """
     from rivertwice.core.instants import utc_now
-    from rivertwice.upkeep.erase import begin_erasure, new_erasure, plan_erasure
+    from rivertwice.upkeep import begin_erasure, new_erasure, plan_erasure
 
     if consent.reason is None:
         message = "an erasure needs its reason, which the register keeps: --reason 'request 118'; nothing was done"
@@ -126,7 +125,7 @@ def list_erasures(frame: Frame) -> None:
 
     The erased values are not kept.
     """
-    from rivertwice.upkeep.erasure_record import read_erasures
+    from rivertwice.upkeep import read_erasures
 
     erasures = read_erasures(frame.settings)
     value = [{**to_plain(asked), "outcome": to_plain(done)} for asked, done in erasures]
@@ -162,8 +161,7 @@ def resume(frame: Frame, erasure_id: str) -> None:
     One that is done stays as it is.
     """
     from rivertwice.core.instants import utc_now
-    from rivertwice.upkeep.erase import resume_erasure
-    from rivertwice.upkeep.erasure_record import load_erasure
+    from rivertwice.upkeep import load_erasure, resume_erasure
 
     done = resume_erasure(frame.settings, erasure_id, now=utc_now(), progress=frame.progress)
     _show(frame, load_erasure(frame.settings, erasure_id)[0], done)

@@ -72,8 +72,7 @@ def quality(
     these windows were judged again and passed, or until --accept: then it fails again only if new windows fail.
     """
     from rivertwice.core.instants import to_ms
-    from rivertwice.quality.model import ERRORED, FAILED, STILL_FAILS
-    from rivertwice.quality.table import read_results
+    from rivertwice.quality import ERRORED, FAILED, STILL_FAILS, read_results
 
     home = frame.settings.pipeline(frame.known_pipeline(name))
     if accept is not None or reason is not None:
@@ -100,7 +99,7 @@ def _overlaps(row: Mapping[str, Any], start_ms: int, end_ms: int) -> bool:
 def _text(name: str, shown: list[dict[str, Any]], total: int) -> str:
     if not total:
         return f"no result is stored; `rivertwice lint {name}` checks the suites in expectations/{name}, and each reconcile runs windows.json"
-    from rivertwice.quality.table import judgement_of
+    from rivertwice.quality import judgement_of
 
     rows = [
         (
@@ -123,7 +122,7 @@ def _text(name: str, shown: list[dict[str, Any]], total: int) -> str:
 def _accept(frame: Frame, home: PipelineHome, name: str, accept: str | None, reason: str | None) -> None:
     from rivertwice.core.instants import utc_now
     from rivertwice.core.text import did_you_mean
-    from rivertwice.quality.table import read_newest, store_acceptance
+    from rivertwice.quality import read_newest, store_acceptance
 
     if accept is None or not (reason or "").strip():
         missing = "--accept" if accept is None else "--reason"

@@ -37,9 +37,7 @@ def repair(frame: Frame, name: str, consent: Consent, accept_loss: tuple[str, ..
     while anything is damaged.
     """
     from rivertwice.core.instants import utc_now
-    from rivertwice.upkeep.erasure_record import erased_topics
-    from rivertwice.upkeep.find_damage import find_damage, require_damage_on_s3
-    from rivertwice.upkeep.repair_archives import look_at_archives
+    from rivertwice.upkeep import erased_topics, find_damage, look_at_archives, require_damage_on_s3
 
     home = frame.settings.pipeline(frame.known_pipeline(name))
 
@@ -59,8 +57,8 @@ def repair(frame: Frame, name: str, consent: Consent, accept_loss: tuple[str, ..
 
 def _repair(frame: Frame, name: str, accept_loss: Sequence[str]) -> None:
     from rivertwice.core.instants import utc_now
-    from rivertwice.upkeep.erasure_record import erased_topics
-    from rivertwice.upkeep.repair import repair as act
+    from rivertwice.upkeep import erased_topics
+    from rivertwice.upkeep import repair as act
 
     erased = erased_topics(frame.settings)
     report = act(frame.settings, name, now=utc_now(), accept_loss=accept_loss, erased=erased, progress=frame.progress)

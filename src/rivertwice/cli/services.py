@@ -96,7 +96,7 @@ def send_samples(frame: Frame, definitions: Sequence[Definition]) -> dict[str, s
 
 def check_suites(frame: Frame, judged: Sequence[Judgement]) -> dict[str, list[str]]:
     """Return pipeline to what is wrong with its suites of data quality; their streams run all the same."""
-    from rivertwice.quality.suites import suite_mistakes
+    from rivertwice.quality import suite_mistakes
 
     found = {
         judgement.name: suite_mistakes(frame.settings, judgement.bundle.definition)

@@ -94,7 +94,7 @@ def start(
     unfinished = tell_unfinished(frame, name)
     accepted: dict[str, Any] = {}
     if accept_gap is not None:
-        from rivertwice.retention.accept import accept_gap as go_past
+        from rivertwice.retention import accept_gap as go_past
 
         gap = go_past(settings, name, accept_gap, by="cli", now=asked_at)
         frame.progress(f"{accept_gap} is accepted: {name} continues after it on timeline {gap.timeline}")

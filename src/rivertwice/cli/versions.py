@@ -21,7 +21,7 @@ from rivertwice.core.plain import to_plain
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from rivertwice.acts.version import SwitchPlan
+    from rivertwice.acts import SwitchPlan
     from rivertwice.agent.alert_model import Alert
     from rivertwice.core.settings import Settings
     from rivertwice.definition.upgrade import Way
@@ -277,7 +277,7 @@ def serve(frame: Frame, name: str, asked: dict[str, Any], consent: Consent) -> N
         if consent.dry_run:
             frame.emit({**to_plain(found.parity), "passed": False}, lambda: parity_text(found.parity))
         else:
-            from rivertwice.acts.version import keep_parity
+            from rivertwice.acts import keep_parity
 
             _emit_parity(frame, found.parity, keep_parity(world, found.parity).run)
         raise SystemExit(DEFECT)

@@ -32,7 +32,7 @@ def lazy_names(package: str) -> Callable[[str], Any]:
 @cache
 def homes_of(package: str) -> dict[str, str]:
     """Return each name of a package's face with the module that has it."""
-    loader: Any = vars(sys.modules[package])["__loader__"]
+    loader: Any = vars(import_module(package))["__loader__"]
     blocks = [node for node in ast.parse(loader.get_source(package)).body if isinstance(node, ast.If)]
     imports = [node for block in blocks for node in block.body if isinstance(node, ast.ImportFrom)]
     return {name.name: str(node.module) for node in imports for name in node.names}

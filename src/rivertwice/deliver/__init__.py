@@ -1,1 +1,46 @@
 """Result rows in other systems: sinks, and the fast path."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rivertwice.core.face import lazy_names
+
+if TYPE_CHECKING:
+    from rivertwice.deliver.aside import AsideStore, ask, read_aside, rename_asked, sinks_with_aside
+    from rivertwice.deliver.check import DIFFERS, Checked, check_sink
+    from rivertwice.deliver.deliver import Delivered, Deliverer
+    from rivertwice.deliver.fast import committed_offsets, read_fast_owner, read_runs
+    from rivertwice.deliver.fast_compare import compare_fast
+    from rivertwice.deliver.note import Note, noted_sinks, only_deliverer, read_note, write_note
+    from rivertwice.deliver.refusals import AsideEntry, describe_open
+    from rivertwice.deliver.status import sinks_of, view_delivery, view_refused
+else:
+    __getattr__ = lazy_names(__name__)
+
+__all__ = [
+    "DIFFERS",
+    "AsideEntry",
+    "AsideStore",
+    "Checked",
+    "Delivered",
+    "Deliverer",
+    "Note",
+    "ask",
+    "check_sink",
+    "committed_offsets",
+    "compare_fast",
+    "describe_open",
+    "noted_sinks",
+    "only_deliverer",
+    "read_aside",
+    "read_fast_owner",
+    "read_note",
+    "read_runs",
+    "rename_asked",
+    "sinks_of",
+    "sinks_with_aside",
+    "view_delivery",
+    "view_refused",
+    "write_note",
+]

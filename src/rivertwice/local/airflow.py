@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from rivertwice.airflow.definitions import find_definitions
-from rivertwice.airflow.environment import SPARK_CONNECTION, SPARK_POOL, spark_environment
+from rivertwice.airflow import SPARK_CONNECTION, SPARK_POOL, find_definitions, spark_environment
 from rivertwice.core.errors import ServiceError
 from rivertwice.core.locks import lock
 from rivertwice.core.ports import held_ports
@@ -35,7 +34,7 @@ from rivertwice.core.waits import Deadline, Progress, report_nothing
 from rivertwice.local.fork_server import ForkServer
 
 if TYPE_CHECKING:
-    from rivertwice.airflow.airflow_api import AirflowClient
+    from rivertwice.airflow import AirflowClient
 
 
 # The configuration file of the embedded Airflow and the environment of its processes. Pure.
@@ -313,7 +312,7 @@ def start_airflow(settings: Settings, *, progress: Progress = report_nothing, ti
                 _await_health(home, info, ("metadatabase",), progress, deadline)
                 _start_missing(home, fork_server, SERVICES[-1:], progress)
         _await_health(home, info, _HEALTH, progress, deadline)
-    from rivertwice.airflow.airflow_api import AirflowClient
+    from rivertwice.airflow import AirflowClient
 
     airflow = AirflowClient(info.url, info.user, info.password)
     for pool in pools_of(settings):
@@ -354,7 +353,7 @@ def airflow_status(settings: Settings) -> AirflowStatus:
     url = airflow_url(_read_port(home))
     if not services["api-server"]:
         return AirflowStatus(url, services, {})
-    from rivertwice.airflow.airflow_api import AirflowClient  # httpx: a fifth of a CPU-second
+    from rivertwice.airflow import AirflowClient
 
     return AirflowStatus(url, services, AirflowClient.health(url))
 
@@ -374,7 +373,7 @@ def airflow_info(settings: Settings) -> AirflowInfo:
 
 def client(settings: Settings) -> AirflowClient:
     """Return a client of the embedded Airflow."""
-    from rivertwice.airflow.airflow_api import AirflowClient
+    from rivertwice.airflow import AirflowClient
 
     info = airflow_info(settings)
     return AirflowClient(info.url, info.user, info.password)
@@ -486,7 +485,7 @@ def _await_health(
     progress: Progress,
     deadline: Deadline,
 ) -> None:
-    from rivertwice.airflow.airflow_api import AirflowClient
+    from rivertwice.airflow import AirflowClient
 
     marks = _read_services(home)
     healthy: set[str] = set()

@@ -15,7 +15,7 @@ from rivertwice.agent.alert_model import RESOLVED, Alert, AlertCause, State, due
 from rivertwice.agent.alert_routes import Routes, view_routes
 from rivertwice.core.settings import Settings
 from rivertwice.core.text import printable_line
-from rivertwice.upkeep.window_repairs import RUNNING, WAITING, RepairRecord, count_rows, describe
+from rivertwice.upkeep import RepairOutcome, RepairRecord
 
 MOST_READ = 400_000  # bytes of `alerts.jsonl` that are read from its end
 MOST_EARLIER = 5
@@ -169,7 +169,7 @@ def describe_alerts(
     """
     episodes = _episodes(past, pipeline)
     lasting = [alert for alert in open_alerts(state) if alert.cause.pipeline in ("", pipeline)]
-    under_way = [record for record in repairs if record.outcome in (WAITING, RUNNING)]
+    under_way = [record for record in repairs if record.outcome in (RepairOutcome.WAITING, RepairOutcome.RUNNING)]
     opened = [_lasting(settings, alert, routes, episodes[_key(alert.cause)], under_way) for alert in lasting]
     lasting_keys = {_key(alert.cause) for alert in lasting}
     over = [
@@ -275,10 +275,10 @@ def _repair(record: RepairRecord) -> RepairView:
         reason=record.reason,
         backfill=record.backfill,
         reconcile=record.proposal.reconcile,
-        what=describe(record.proposal),
+        what=record.proposal.text,
         windows=record.proposal.windows,
         records=record.proposal.records,
-        before=count_rows(record.proposal.rows),
-        after=None if record.after is None else count_rows(record.after),
+        before=record.before,
+        after=record.left,
         note=record.note,
     )

@@ -64,7 +64,7 @@ from rivertwice.read.explain_records import (
     read_loaded,
 )
 from rivertwice.read.find import newest_chain, open_rows
-from rivertwice.reconcile.view import shape_of
+from rivertwice.reconcile import shape_of
 from rivertwice.timeline.committed import CommittedBatches, committed_batches
 from rivertwice.timeline.judgements import read_causes
 from rivertwice.timeline.ledger import LedgerRow

@@ -31,7 +31,7 @@ from rivertwice.read.explain_model import (
     Values,
     judge_age,
 )
-from rivertwice.reconcile.model import RowColumns
+from rivertwice.reconcile import RowColumns
 from rivertwice.storage import Table, Where
 from rivertwice.timeline.committed import CommittedBatches, every_batch
 from rivertwice.timeline.digest import key_text

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rivertwice.agent.alert_model import Alert
 from rivertwice.agent.health import StreamObservation
 from rivertwice.agent.view import QualityView, StreamView
-from rivertwice.retention.summary import RetentionBrief
+from rivertwice.retention import RetentionBrief
 from rivertwice.timeline.sequence import Entry
 
 if TYPE_CHECKING:

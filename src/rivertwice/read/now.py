@@ -19,7 +19,7 @@ from rivertwice.agent.view import Unreadable
 from rivertwice.core.text import counted
 from rivertwice.read.facts import Facts, GateFinding, RunVerdict
 from rivertwice.read.problems import ALERTS, BAD, CALM, DATA, GOOD, LEVELS, NONE, STREAM, WARN, Problem, moment, share
-from rivertwice.reconcile.gate import DEAD_SHARE
+from rivertwice.reconcile import DEAD_SHARE
 from rivertwice.timeline.result_status import ServedEnd
 from rivertwice.timeline.verdicts import DEFECT, LATE, NOT_COMPARABLE
 

@@ -24,8 +24,8 @@ from rivertwice.definition.airflow_section import NO_SCHEDULE
 from rivertwice.definition.definition import Definition
 from rivertwice.definition.parts import parse_duration
 from rivertwice.read.facts import Facts, GateFinding, RunVerdict, Savepoints, UnfinishedOperation, Windows
-from rivertwice.reconcile.results import newest_reconcile
-from rivertwice.retention.summary import RetentionBrief, retention_file
+from rivertwice.reconcile import newest_reconcile
+from rivertwice.retention import RetentionBrief, retention_file
 from rivertwice.savepoint.catalogue import Savepoint, select_newest
 from rivertwice.savepoint.operations.record import ABANDONED, DONE, Operation, read_operations
 from rivertwice.savepoint.operations.steps import plan_of

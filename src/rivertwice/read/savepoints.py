@@ -11,7 +11,7 @@ import numpy as np
 
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.settings import Settings
-from rivertwice.retention.summary import retention_file
+from rivertwice.retention import retention_file
 from rivertwice.savepoint.catalogue import PROVED, Savepoint, survey_savepoints
 from rivertwice.savepoint.manifest import Manifest
 from rivertwice.savepoint.operations.record import DONE, Operation, read_operations

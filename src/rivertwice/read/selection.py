@@ -31,7 +31,7 @@ from rivertwice.definition.definition import Definition
 from rivertwice.read.backfills import EarlierRun, Span, seconds_of_newest
 from rivertwice.read.heatmap import axis_key, key_label
 from rivertwice.read.serving import Runs, Serving, open_serving, read_runs
-from rivertwice.reconcile.view import shape_of
+from rivertwice.reconcile import shape_of
 from rivertwice.storage import Table, Where
 from rivertwice.timeline.digest import key_texts
 from rivertwice.timeline.judgements import read_verdicts, rows_of

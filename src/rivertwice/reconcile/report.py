@@ -16,9 +16,7 @@ from rivertwice.core.waits import Progress
 from rivertwice.definition.definition import Definition
 from rivertwice.engine.jvm import Spark
 from rivertwice.log.addresses import Part
-from rivertwice.quality.model import CRITICAL, INFO, WARNING, Judgement, describe_ranges
-from rivertwice.quality.table import standing
-from rivertwice.quality.windows import judge_windows
+from rivertwice.quality import CRITICAL, INFO, WARNING, Judgement, describe_ranges, judge_windows, standing
 from rivertwice.reconcile.gate import QUALITY, Gate, GateAlert
 from rivertwice.reconcile.model import Account, DefectFinding, LateRow, Verdict
 from rivertwice.reconcile.results import Stamp

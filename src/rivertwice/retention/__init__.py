@@ -1,1 +1,42 @@
 """How long the log keeps what is still needed, and what happens to records that it drops first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rivertwice.core.face import lazy_names
+
+if TYPE_CHECKING:
+    from rivertwice.retention.accept import accept_gap
+    from rivertwice.retention.backlog import Backlog, HandOver
+    from rivertwice.retention.hand_over import hand_over, plan_hand_over, view_backlog
+    from rivertwice.retention.summary import (
+        FORMAT,
+        RetentionBrief,
+        decide_archive,
+        retention_file,
+        summary_of,
+        topics_in,
+    )
+    from rivertwice.retention.view import RetentionView, TopicView, retention_to_plain, view_retention
+else:
+    __getattr__ = lazy_names(__name__)
+
+__all__ = [
+    "FORMAT",
+    "Backlog",
+    "HandOver",
+    "RetentionBrief",
+    "RetentionView",
+    "TopicView",
+    "accept_gap",
+    "decide_archive",
+    "hand_over",
+    "plan_hand_over",
+    "retention_file",
+    "retention_to_plain",
+    "summary_of",
+    "topics_in",
+    "view_backlog",
+    "view_retention",
+]

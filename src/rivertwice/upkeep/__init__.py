@@ -1,1 +1,56 @@
 """What is damaged or must go: repair of tables and of windows, erasure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rivertwice.core.face import lazy_names
+
+if TYPE_CHECKING:
+    from rivertwice.upkeep.erase import ErasurePlan, begin_erasure, new_erasure, plan_erasure, resume_erasure
+    from rivertwice.upkeep.erasure_record import Erasure, erased_topics, load_erasure, read_erasures
+    from rivertwice.upkeep.find_damage import find_damage, require_damage_on_s3
+    from rivertwice.upkeep.repair import repair
+    from rivertwice.upkeep.repair_archives import look_at_archives
+    from rivertwice.upkeep.window_repairs import (
+        Decision,
+        Proposal,
+        RepairOutcome,
+        RepairRecord,
+        Repairs,
+        count_rows,
+        count_rows_in,
+        decide,
+        find_proposal,
+        plan_approved,
+        sessions_still_differ,
+    )
+else:
+    __getattr__ = lazy_names(__name__)
+
+__all__ = [
+    "Decision",
+    "Erasure",
+    "ErasurePlan",
+    "Proposal",
+    "RepairOutcome",
+    "RepairRecord",
+    "Repairs",
+    "begin_erasure",
+    "count_rows",
+    "count_rows_in",
+    "decide",
+    "erased_topics",
+    "find_damage",
+    "find_proposal",
+    "load_erasure",
+    "look_at_archives",
+    "new_erasure",
+    "plan_approved",
+    "plan_erasure",
+    "read_erasures",
+    "repair",
+    "require_damage_on_s3",
+    "resume_erasure",
+    "sessions_still_differ",
+]

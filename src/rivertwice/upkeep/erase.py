@@ -46,7 +46,7 @@ from rivertwice.log.addresses import Part
 from rivertwice.log.archive import archive_lock, archived_ends, extend_archive
 from rivertwice.log.archive_table import note_sums, require_sound
 from rivertwice.log.retention import kept_for
-from rivertwice.reconcile.seals.model import forget_seals
+from rivertwice.reconcile import forget_seals
 from rivertwice.savepoint.catalogue import PROVED, Savepoint, list_savepoints
 from rivertwice.savepoint.manifest import BEGINNING
 from rivertwice.savepoint.operations.record import DONE, Restore, read_operations, read_restores

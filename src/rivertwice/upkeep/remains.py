@@ -26,9 +26,7 @@ import pyarrow as pa
 from rivertwice.core.homes import PipelineHome, Place, is_s3
 from rivertwice.core.settings import Settings
 from rivertwice.definition.definition import Definition
-from rivertwice.deliver.aside import AsideStore, rename_asked, sinks_with_aside
-from rivertwice.deliver.note import only_deliverer
-from rivertwice.deliver.refusals import AsideEntry
+from rivertwice.deliver import AsideEntry, AsideStore, only_deliverer, rename_asked, sinks_with_aside
 from rivertwice.savepoint.catalogue import Savepoint, list_savepoints
 from rivertwice.storage import files_below
 from rivertwice.upkeep.redact import Redactor, Value, spellings

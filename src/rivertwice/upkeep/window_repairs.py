@@ -11,11 +11,12 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Any
 
 from rivertwice.backfill.model import BackfillPlan, BackfillRequest
 from rivertwice.backfill.observe import observe_backfill
-from rivertwice.backfill.plan import explain_plan, plan_backfill
+from rivertwice.backfill.plan import plan_backfill
 from rivertwice.backfill.ranges import HalfOpenRange, intersect, merge, subtract
 from rivertwice.core.errors import RequestError
 from rivertwice.core.homes import PipelineHome
@@ -24,8 +25,7 @@ from rivertwice.core.locks import lock
 from rivertwice.core.settings import Settings
 from rivertwice.core.text import counted
 from rivertwice.definition.model import AUTOMATIC, OFF, RepairPolicy
-from rivertwice.reconcile.model import SERVED
-from rivertwice.reconcile.results import newest_reconcile
+from rivertwice.reconcile import SERVED, newest_reconcile
 from rivertwice.storage import read_json, replace_json
 from rivertwice.timeline.judgements import rows_of, verdicts_of
 from rivertwice.timeline.verdicts import DEFECT, LATE
@@ -34,15 +34,32 @@ DECLINED_FOR = timedelta(days=7)
 """How long a repair that a person declined is not proposed again. If other windows differ too, a person is asked for all."""
 VERDICT_OF = {"defect": DEFECT, "late_share": LATE}
 """Kind of a gate's alert to the verdict of the rows that it is about."""
-WAITING, RUNNING, DONE, DECLINED, UNANSWERED, UNNEEDED, FAILED = (
-    "waiting",
-    "running",
-    "done",
-    "declined",
-    "unanswered",
-    "unneeded",
-    "failed",
-)
+
+
+class RepairOutcome(StrEnum):
+    """How a repair is, or how it ended."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    DONE = "done"
+    DECLINED = "declined"
+    UNANSWERED = "unanswered"
+    UNNEEDED = "unneeded"
+    FAILED = "failed"
+
+    @property
+    def note(self) -> str:
+        """How it ended, in a sentence."""
+        return _NOTES[self]
+
+
+_NOTES = {
+    RepairOutcome.DONE: "published, and a reconcile found nothing wrong in its windows",
+    RepairOutcome.DECLINED: "a person declined it",
+    RepairOutcome.UNANSWERED: "there was no answer in time; the next reconcile that finds it again asks again",
+    RepairOutcome.UNNEEDED: "these windows were published meanwhile; nothing was left to do",
+    RepairOutcome.FAILED: "it failed; the DAG run shows where",
+}
 SHOWN = 6
 
 
@@ -70,6 +87,31 @@ class Proposal:
     def verdicts(self) -> tuple[str, ...]:
         """The verdicts of the rows that it cures."""
         return tuple(VERDICT_OF[kind] for kind in self.kinds)
+
+    @property
+    def text(self) -> str:
+        """The smallest backfill in a line."""
+        shown = ", ".join(f"[{iso_of_ms(start)}, {iso_of_ms(end)})" for start, end in self.ranges[:SHOWN])
+        more = f" and {len(self.ranges) - SHOWN} more" if len(self.ranges) > SHOWN else ""
+        cost = "" if self.records is None else f", reads {counted(self.records, 'record', 'records')}"
+        verb = "is" if sum(self.rows.values()) == 1 else "are"
+        where = counted(self.windows, "window", "windows")
+        return f"{count_rows(self.rows)} {verb} served in {where}: {shown}{more}{cost}"
+
+    def question(self, pipeline: str) -> str:
+        """Return what is asked of a person, in a line."""
+        return f"Repair {counted(self.windows, 'window', 'windows')} of {pipeline}?"
+
+    def ask(self, pipeline: str, decision: Decision, plan: str, reason: str) -> str:
+        """Return what a person reads before they approve, as Markdown."""
+        parts = [
+            f"Asked for: {reason or 'the newest reconcile found it'}. {decision.why[0].upper()}{decision.why[1:]}.",
+            f"Served now: {self.text}, as reconcile `{self.reconcile}` of {pipeline} found.",
+            f"```\n{plan}\n```" if plan else "The sessions are looked up, and planned, once this is approved.",
+            "Approved, it is computed, audited and published; then a reconcile looks at these windows again, and the alert ends with "
+            "the numbers of before and after. What was repaired meanwhile is left out.",
+        ]
+        return "\n\n".join(parts)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
@@ -103,7 +145,7 @@ class RepairRecord:
 
     Attributes:
         id: of the DAG run.
-        outcome: one of the words above.
+        outcome: how it is, or how it ended.
         by: who approved or declined it. reason: why it was begun. answer: why it was approved or declined.
         after: verdict to rows that are served in the same windows when it ended; None before that.
         note: how it ended, in a sentence.
@@ -112,7 +154,7 @@ class RepairRecord:
     id: str
     proposal: Proposal
     at: datetime
-    outcome: str = WAITING
+    outcome: RepairOutcome = RepairOutcome.WAITING
     by: str = ""
     reason: str = ""
     answer: str = ""
@@ -120,6 +162,25 @@ class RepairRecord:
     after: Mapping[str, int] | None = None
     ended_at: datetime | None = None
     note: str = ""
+
+    @property
+    def before(self) -> str:
+        """Rows that were wrong when it was proposed, in words."""
+        return count_rows(self.proposal.rows)
+
+    @property
+    def left(self) -> str | None:
+        """Rows that are wrong in the same windows since it ended, in words; None before that."""
+        return None if self.after is None else count_rows(self.after)
+
+    @property
+    def before_and_after(self) -> str:
+        """What a finished repair changed."""
+        windows = counted(self.proposal.windows, "window", "windows")
+        return (
+            f"backfill {self.backfill} repaired it, approved by {self.by}; before: {self.before} served in {windows}; "
+            f"after: {count_rows(self.after or {})}"
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values, instants as text."""
@@ -134,6 +195,7 @@ class RepairRecord:
             **{
                 **values,
                 "proposal": Proposal.from_json(values["proposal"]),
+                "outcome": RepairOutcome(values["outcome"]),
                 "at": parse_iso(values["at"]),
                 "ended_at": None if ended is None else parse_iso(ended),
             }
@@ -190,52 +252,21 @@ def _declined(proposal: Proposal, earlier: Sequence[RepairRecord], now: datetime
     declined: tuple[HalfOpenRange, ...] = ()
     for record in earlier:
         ranges = record.proposal.ranges
-        if record.outcome == DONE:
+        if record.outcome == RepairOutcome.DONE:
             declined = subtract(declined, ranges)
-        elif record.outcome == DECLINED and record.ended_at is not None and now - record.ended_at < DECLINED_FOR:
+        elif (
+            record.outcome == RepairOutcome.DECLINED
+            and record.ended_at is not None
+            and now - record.ended_at < DECLINED_FOR
+        ):
             declined = merge([*declined, *ranges]) if set(proposal.kinds) <= set(record.proposal.kinds) else declined
     return declined
-
-
-def headline(pipeline: str, proposal: Proposal) -> str:
-    """Return what is asked of a person, in a line."""
-    return f"Repair {counted(proposal.windows, 'window', 'windows')} of {pipeline}?"
-
-
-def describe(proposal: Proposal) -> str:
-    """Return the smallest backfill in a line."""
-    shown = ", ".join(f"[{iso_of_ms(start)}, {iso_of_ms(end)})" for start, end in proposal.ranges[:SHOWN])
-    more = f" and {len(proposal.ranges) - SHOWN} more" if len(proposal.ranges) > SHOWN else ""
-    cost = "" if proposal.records is None else f", reads {counted(proposal.records, 'record', 'records')}"
-    is_one = sum(proposal.rows.values()) == 1
-    where = counted(proposal.windows, "window", "windows")
-    return f"{count_rows(proposal.rows)} {'is' if is_one else 'are'} served in {where}: {shown}{more}{cost}"
 
 
 def count_rows(rows: Mapping[str, int]) -> str:
     """Return verdicts and their numbers of rows, the graver first."""
     parts = [f"{counted(rows[verdict], 'row', 'rows')} {verdict}" for verdict in (DEFECT, LATE) if rows.get(verdict)]
     return " and ".join(parts) or "no row DEFECT or LATE"
-
-
-def before_and_after(record: RepairRecord) -> str:
-    """Return what a finished repair changed."""
-    return (
-        f"backfill {record.backfill} repaired it, approved by {record.by}; before: {count_rows(record.proposal.rows)} served in "
-        f"{counted(record.proposal.windows, 'window', 'windows')}; after: {count_rows(record.after or {})}"
-    )
-
-
-def ask(pipeline: str, proposal: Proposal, decision: Decision, plan: str, reason: str) -> str:
-    """Return what a person reads before they approve, as Markdown."""
-    parts = [
-        f"Asked for: {reason or 'the newest reconcile found it'}. {decision.why[0].upper()}{decision.why[1:]}.",
-        f"Served now: {describe(proposal)}, as reconcile `{proposal.reconcile}` of {pipeline} found.",
-        f"```\n{plan}\n```" if plan else "The sessions are looked up, and planned, once this is approved.",
-        "Approved, it is computed, audited and published; then a reconcile looks at these windows again, and the alert ends with "
-        "the numbers of before and after. What was repaired meanwhile is left out.",
-    ]
-    return "\n\n".join(parts)
 
 
 # Find the smallest backfill that cures what the newest reconcile found, count rows again, and keep the outcome of repairs.
@@ -308,51 +339,51 @@ def count_rows_in(
     return dict(counted)
 
 
-def explain(plan: BackfillPlan | None) -> str:
-    """Return a plan in words; none: no words."""
-    return "" if plan is None else explain_plan(plan)
+class Repairs:
+    """The repairs of a pipeline, as they are kept in its home."""
 
+    def __init__(self, home: PipelineHome) -> None:
+        """Read nothing yet."""
+        self._home = home
 
-def read_repairs(home: PipelineHome) -> list[RepairRecord]:
-    """Return the repairs of a pipeline, oldest first.
+    def read(self) -> list[RepairRecord]:
+        """Return the repairs, oldest first.
 
-    Raises:
-        RequestError: the file is of a format that this version does not read.
-    """
-    stored = read_json(home.repairs)
-    if stored is None:
-        return []
-    if stored.get("format") != FORMAT:
-        message = f"{home.repairs} has format {stored.get('format')!r}, this version reads {FORMAT}; use the version that wrote it"
-        raise RequestError(message)
-    return [RepairRecord.from_json(record) for record in stored["repairs"]]
+        Raises:
+            RequestError: the file is of a format that this version does not read.
+        """
+        stored = read_json(self._home.repairs)
+        if stored is None:
+            return []
+        if stored.get("format") != FORMAT:
+            message = f"{self._home.repairs} has format {stored.get('format')!r}, this version reads {FORMAT}; use the version that wrote it"
+            raise RequestError(message)
+        return [RepairRecord.from_json(record) for record in stored["repairs"]]
 
+    @property
+    def kinds_at_work(self) -> frozenset[str]:
+        """The kinds of alerts that a repair is at work on, which will end them with the numbers of before and after."""
+        running = (record for record in self.read() if record.outcome == RepairOutcome.RUNNING)
+        return frozenset(kind for record in running for kind in record.proposal.kinds)
 
-def kinds_under_repair(home: PipelineHome) -> frozenset[str]:
-    """Return the kinds of alerts that a repair is at work on, which will end them with the numbers of before and after."""
-    running = (record for record in read_repairs(home) if record.outcome == RUNNING)
-    return frozenset(kind for record in running for kind in record.proposal.kinds)
+    def keep_answer(self, run: str, reason: str) -> None:
+        """Keep why a person approved or declined the repair of a run; nothing is kept of a run that has none."""
+        stored = next((record for record in self.read() if record.id == run), None)
+        if stored is not None:
+            self.write(run, lambda newer: replace(newer or stored, answer=reason))
 
+    def write(self, run: str, change: Callable[[RepairRecord | None], RepairRecord]) -> RepairRecord:
+        """Store a repair and return it; one of the same run is replaced, so a task that is tried again leaves one.
 
-def keep_answer(home: PipelineHome, run: str, reason: str) -> None:
-    """Keep why a person approved or declined the repair of a run; nothing is kept of a run that has none."""
-    stored = next((record for record in read_repairs(home) if record.id == run), None)
-    if stored is not None:
-        write_repair(home, run, lambda newer: replace(newer or stored, answer=reason))
-
-
-def write_repair(home: PipelineHome, run: str, change: Callable[[RepairRecord | None], RepairRecord]) -> RepairRecord:
-    """Store a repair and return it; one of the same run is replaced, so a task that is tried again leaves one.
-
-    Args:
-        home: of the pipeline.
-        run: id of the DAG run.
-        change: gives the record from the one that is stored.
-    """
-    with lock(home.repairs.with_suffix(".lock"), mode=0o600):
-        known = read_repairs(home)
-        changed = change(next((record for record in known if record.id == run), None))
-        kept = [record for record in known if record.id != run]
-        records = sorted([*kept, changed], key=lambda record: (record.at, record.id))[-KEPT:]
-        replace_json(home.repairs, {"format": FORMAT, "repairs": [record.to_json() for record in records]})
-    return changed
+        Args:
+            run: id of the DAG run.
+            change: gives the record from the one that is stored.
+        """
+        file = self._home.repairs
+        with lock(file.with_suffix(".lock"), mode=0o600):
+            known = self.read()
+            changed = change(next((record for record in known if record.id == run), None))
+            kept = [record for record in known if record.id != run]
+            records = sorted([*kept, changed], key=lambda record: (record.at, record.id))[-KEPT:]
+            replace_json(file, {"format": FORMAT, "repairs": [record.to_json() for record in records]})
+        return changed

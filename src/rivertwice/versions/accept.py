@@ -19,7 +19,7 @@ from rivertwice.core.settings import Settings
 from rivertwice.core.text import counted
 from rivertwice.definition.definition import Definition
 from rivertwice.log.addresses import StoredOffsets
-from rivertwice.reconcile.results import newest_reconcile
+from rivertwice.reconcile import newest_reconcile
 from rivertwice.storage import Table
 from rivertwice.timeline.committed import newest_batch
 from rivertwice.timeline.first_load import FirstLoad

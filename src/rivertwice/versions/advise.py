@@ -23,7 +23,7 @@ from rivertwice.engine.compile import compile_batch, decode_view
 from rivertwice.engine.relations import accepted, included, with_window_end
 from rivertwice.log.addresses import of_topic
 from rivertwice.log.records import read_ranges
-from rivertwice.reconcile.derive import batch_marks, read_spans, tag_batches
+from rivertwice.reconcile import batch_marks, read_spans, tag_batches
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import Timeline, path_ledger
 from rivertwice.versions.advise_model import MOST_VALUES, Advice, Outcome, Suggestion, ValueLoss

@@ -31,7 +31,7 @@ from rivertwice.definition.bundle import (
 )
 from rivertwice.definition.fingerprint import ChangedComponent, compare_fingerprints
 from rivertwice.definition.upgrade import NEVER, Way, decide_way, explain_never
-from rivertwice.deliver.note import noted_sinks
+from rivertwice.deliver import noted_sinks
 from rivertwice.storage import RecordStore
 from rivertwice.stream.lease import lease_owner, lock_file
 from rivertwice.timeline.lineage import Timeline

@@ -17,7 +17,7 @@ from rivertwice.core.settings import Settings
 from rivertwice.definition.bundle import rename
 from rivertwice.definition.fingerprint import ChangedComponent
 from rivertwice.engine.jvm import Spark
-from rivertwice.retention.view import view_retention
+from rivertwice.retention import view_retention
 from rivertwice.timeline.lineage import Timeline, head_path
 from rivertwice.versions.begin import VersionRequest, find_wanted
 from rivertwice.versions.changes import changes_path

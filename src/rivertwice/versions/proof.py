@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rivertwice.core.homes import PipelineHome
-from rivertwice.reconcile.seals.look import ChangesSinceSeal, find_broken, look_at_changes, new_publications
+from rivertwice.reconcile import ChangesSinceSeal, find_broken, look_at_changes, new_publications
 from rivertwice.versions.model import Proof
 
 

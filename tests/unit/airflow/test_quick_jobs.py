@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from homes.project import REPOSITORY
+from rivertwice import reconcile
 from rivertwice.airflow.environment import submit_confs
 from rivertwice.airflow.operators import BackfillOperator, ReconcileOperator, RivertwiceSparkOperator
 from rivertwice.core.errors import DamagedFileError
@@ -14,7 +15,6 @@ from rivertwice.core.settings import Settings
 from rivertwice.definition.airflow_section import SparkResources
 from rivertwice.definition.definition import load_definition
 from rivertwice.engine.jvm import QUICK_JVM, QUICK_RECORDS
-from rivertwice.reconcile import unchanged
 
 OPTIONS = "spark.driver.extraJavaOptions"
 
@@ -42,7 +42,7 @@ def test_a_reconcile_is_quick_by_what_it_reads(
         asked.append(full)
         return QUICK_RECORDS + len(asked) - 1
 
-    monkeypatch.setattr(unchanged, "count_unsealed", count)
+    monkeypatch.setattr(reconcile, "count_unsealed", count)
     operator = make(ReconcileOperator, settings, *arguments)
     assert [operator._is_quick(settings), operator._is_quick(settings)] == [True, False]
     assert asked == [full, full]
@@ -55,5 +55,5 @@ def test_a_job_of_which_nothing_is_known_is_not_quick(settings: Settings, monkey
 
     assert not make(RivertwiceSparkOperator, settings)._is_quick(settings)
     assert not make(BackfillOperator, settings)._is_quick(settings)
-    monkeypatch.setattr(unchanged, "count_unsealed", refuse)
+    monkeypatch.setattr(reconcile, "count_unsealed", refuse)
     assert not make(ReconcileOperator, settings)._is_quick(settings)

@@ -29,7 +29,7 @@ from rivertwice.definition.definition import load_definition
 from rivertwice.reconcile.results import Stamp, StoredVerdict, store_run
 from rivertwice.timeline.sequence import publish, read_sequence
 from rivertwice.timeline.serving import Publication
-from rivertwice.upkeep.window_repairs import read_repairs
+from rivertwice.upkeep.window_repairs import Repairs
 
 pytestmark = pytest.mark.airflow
 RUN = "repair__scheduled__2026-11-27T02:05:00+00:00"
@@ -136,13 +136,13 @@ def test_a_late_burst_is_repaired_as_approved_and_its_alert_ends(run: Run) -> No
     waiting = alert_of(run, LATE)
     assert waiting.details["repair"].startswith("2 rows LATE are served in 2 windows: [1970-01-01T00:00:00Z")
     assert waiting.details["repair_run"] == RUN
-    (record,) = read_repairs(run.home)
+    (record,) = Repairs(run.home).read()
     assert record.outcome == "waiting"
 
     backfill = run.answered(YES)
     plan = load_plan(run.home, backfill)
     assert plan.ranges == hours((0, 2))
-    (record,) = read_repairs(run.home)
+    (record,) = Repairs(run.home).read()
     assert (record.outcome, record.by) == ("running", "ada in Airflow")
     assert alert_of(run, LATE).details["repair"].endswith("it runs, approved by ada in Airflow")
     assert "approved by ada in Airflow" in plan.reason
@@ -201,7 +201,7 @@ def test_nothing_wrong_is_nothing_to_repair(run: Run, verdicts: list[tuple[int, 
         run.do("find", "p")
     with pytest.raises(AirflowSkipException, match="nothing was to be repaired"):
         run.do("close", "p")
-    assert read_repairs(run.home) == []
+    assert Repairs(run.home).read() == []
 
 
 def test_the_first_message_of_the_alert_has_the_smallest_backfill(run: Run) -> None:
@@ -235,7 +235,7 @@ def test_what_no_backfill_cures_is_no_failure_of_its_own(run: Run, monkeypatch: 
         raise LogGapError("the records are gone")
 
     run.reconcile("rc-1", [(0, "LATE")])
-    monkeypatch.setattr(repair_steps, "_find", lost)
+    monkeypatch.setattr(repair_steps, "find_repair", lost)
     assert repair_steps.propose(run.settings, "p") == {}
     assert repair_steps.may_repair("p") is False
 
@@ -268,7 +268,7 @@ def test_a_declined_repair_is_acknowledged_and_not_asked_for_again(run: Run) -> 
     answered = ActRequest("p", "repair.decline", "abcdefgh", "the source sends it again tomorrow", {"run": RUN}, "ada")
     keep_why(run.settings, answered)
     keep_why(run.settings, replace(answered, fields={"run": "another"}))  # that of a run without a repair is not kept
-    assert [record.answer for record in read_repairs(run.home)] == ["the source sends it again tomorrow"]
+    assert [record.answer for record in Repairs(run.home).read()] == ["the source sends it again tomorrow"]
     assert run.do("close", "p")["outcome"] == "declined"
     alert = alert_of(run, LATE)
     assert alert.resolved_at is None
@@ -352,7 +352,7 @@ def test_a_repair_that_cured_nothing_fails_and_its_alert_stays(run: Run) -> None
         run.do("close", "p")
     assert isinstance(raised.value.__cause__, ReportedError)  # so that the failed task is not a second alert
     assert alert_of(run, DEFECT).resolved_at is None
-    assert [record.outcome for record in read_repairs(run.home)] == ["failed"]
+    assert [record.outcome for record in Repairs(run.home).read()] == ["failed"]
 
 
 def test_a_repair_whose_job_failed_is_recorded_as_failed(run: Run) -> None:
@@ -361,7 +361,7 @@ def test_a_repair_whose_job_failed_is_recorded_as_failed(run: Run) -> None:
     run.answered(YES)
     assert run.do("close", "p")["outcome"] == "failed"
     assert alert_of(run, LATE).resolved_at is None
-    assert json.dumps([record.to_json() for record in read_repairs(run.home)])
+    assert json.dumps([record.to_json() for record in Repairs(run.home).read()])
 
 
 def test_a_repair_without_an_approval_plans_nothing(run: Run) -> None:

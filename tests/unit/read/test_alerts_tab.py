@@ -15,7 +15,7 @@ from rivertwice.core.plain import to_plain
 from rivertwice.core.settings import Settings
 from rivertwice.read.alerts import describe_alerts, read_past
 from rivertwice.timeline.verdicts import LATE
-from rivertwice.upkeep.window_repairs import DONE, Proposal, RepairRecord
+from rivertwice.upkeep.window_repairs import Proposal, RepairOutcome, RepairRecord
 
 NOW = datetime(2026, 11, 27, 3, tzinfo=UTC)
 SETTINGS = Settings(project=Path("/project"), home=Path("/home"))
@@ -59,7 +59,7 @@ def test_an_alert_has_its_next_act_or_command_and_says_who_was_informed() -> Non
 
 def test_a_repair_that_waits_is_with_the_alert_that_it_cures() -> None:
     waiting = RepairRecord("run-2", PROPOSAL, NOW)
-    done = RepairRecord("run-1", PROPOSAL, NOW, outcome=DONE, by="ada", backfill="bf-1", after={})
+    done = RepairRecord("run-1", PROPOSAL, NOW, outcome=RepairOutcome.DONE, by="ada", backfill="bf-1", after={})
     found = shown(State((alert("late_share"), alert("lag"))), repairs=[done, waiting])
     by_kind = {each["kind"]: each for each in found["open"]}
     assert by_kind["late_share"]["repair_under_way"]["run"] == "run-2"

@@ -20,14 +20,13 @@ from rivertwice.storage.table import Table
 from rivertwice.timeline.sequence import publish
 from rivertwice.timeline.serving import Publication
 from rivertwice.upkeep.window_repairs import (
-    DONE,
     Proposal,
+    RepairOutcome,
     RepairRecord,
+    Repairs,
     count_rows_in,
     find_proposal,
     plan_approved,
-    read_repairs,
-    write_repair,
 )
 
 Made = tuple[Any, PipelineHome, Any]
@@ -125,13 +124,13 @@ def test_rows_are_counted_in_the_windows_of_a_repair_alone(made: Made) -> None:
 
 def test_a_repair_is_stored_once_however_often_its_task_is_tried(made: Made) -> None:
     home, proposal = made[1], Proposal("rc-1", ("defect",), hours((0, 1)), 1)
-    assert read_repairs(home) == []
+    assert Repairs(home).read() == []
     for at in (NOW, NOW + timedelta(minutes=1)):
-        write_repair(home, "run", lambda known, at=at: known or RepairRecord("run", proposal, at))
-    (stored,) = read_repairs(home)
+        Repairs(home).write("run", lambda known, at=at: known or RepairRecord("run", proposal, at))
+    (stored,) = Repairs(home).read()
     assert stored.at == NOW
-    write_repair(home, "run", lambda known: RepairRecord("run", proposal, NOW, outcome=DONE))
-    assert [record.outcome for record in read_repairs(home)] == [DONE]
+    Repairs(home).write("run", lambda known: RepairRecord("run", proposal, NOW, outcome=RepairOutcome.DONE))
+    assert [record.outcome for record in Repairs(home).read()] == [RepairOutcome.DONE]
     replace_json(home.repairs, {"format": 2, "repairs": []})
     with pytest.raises(RequestError, match="has format 2, this version reads 1"):
-        read_repairs(home)
+        Repairs(home).read()

@@ -10,18 +10,7 @@ import pytest
 
 from rivertwice.definition.model import RepairPolicy
 from rivertwice.timeline.verdicts import DEFECT, LATE
-from rivertwice.upkeep.window_repairs import (
-    DECLINED,
-    DECLINED_FOR,
-    DONE,
-    Proposal,
-    RepairRecord,
-    ask,
-    before_and_after,
-    curable,
-    decide,
-    describe,
-)
+from rivertwice.upkeep.window_repairs import DECLINED_FOR, Proposal, RepairOutcome, RepairRecord, curable, decide
 
 HOUR = 3_600_000
 NOW = datetime(2026, 11, 27, 3, tzinfo=UTC)
@@ -63,14 +52,16 @@ def test_who_decides_follows_from_policy_budget_and_verdict(
     [
         ({}, False),
         ({"ended_at": NOW - DECLINED_FOR}, True),  # long enough ago
-        ({"outcome": DONE}, True),
+        ({"outcome": RepairOutcome.DONE}, True),
         ({"proposal": replace(LATE_ROWS, ranges=((0, HOUR),))}, True),  # of a part of the windows alone
         ({"proposal": DEFECT_ROWS}, True),  # of another verdict
     ],
 )
 def test_what_a_person_declined_is_not_proposed_again_at_once(change: dict[str, Any], wanted: bool) -> None:
     ended = NOW - timedelta(hours=1)
-    declined = RepairRecord("run", LATE_ROWS, ended, outcome=DECLINED, by="ada in Airflow", ended_at=ended)
+    declined = RepairRecord(
+        "run", LATE_ROWS, ended, outcome=RepairOutcome.DECLINED, by="ada in Airflow", ended_at=ended
+    )
     assert decide(AUTOMATIC, LATE_ROWS, [replace(declined, **change)], NOW).wanted is wanted
 
 
@@ -78,7 +69,7 @@ def test_what_a_person_declined_is_not_proposed_again_at_once(change: dict[str, 
 def test_windows_that_a_person_declined_are_not_repaired_unasked(ended: datetime) -> None:
     """Another window differs too, so the repair is proposed; the policy may not overrule the person who declined the first."""
     first = replace(LATE_ROWS, ranges=((0, HOUR),), windows=1)
-    declined = RepairRecord("run", first, ended, outcome=DECLINED, by="ada in Airflow", ended_at=ended)
+    declined = RepairRecord("run", first, ended, outcome=RepairOutcome.DECLINED, by="ada in Airflow", ended_at=ended)
     decision = decide(AUTOMATIC, LATE_ROWS, [declined], NOW)
     assert (decision.wanted, decision.asks) == (True, ended > NOW - DECLINED_FOR)
     assert ("a person declined the repair of some of these windows" in decision.why) == decision.asks
@@ -86,28 +77,32 @@ def test_windows_that_a_person_declined_are_not_repaired_unasked(ended: datetime
 
 def test_what_was_declined_and_repaired_since_is_proposed_again() -> None:
     """Who approved the same windows later is right: what is wrong in them now came after that."""
-    declined = RepairRecord("run", LATE_ROWS, NOW, outcome=DECLINED, by="ada in Airflow", ended_at=NOW)
-    done = replace(declined, id="run-2", outcome=DONE)
+    declined = RepairRecord("run", LATE_ROWS, NOW, outcome=RepairOutcome.DECLINED, by="ada in Airflow", ended_at=NOW)
+    done = replace(declined, id="run-2", outcome=RepairOutcome.DONE)
     assert decide(AUTOMATIC, LATE_ROWS, [declined], NOW).wanted is False
     assert decide(AUTOMATIC, LATE_ROWS, [declined, done], NOW).asks is False
     assert decide(AUTOMATIC, LATE_ROWS, [done, declined], NOW).wanted is False
 
 
 def test_a_record_and_its_proposal_survive_their_json() -> None:
-    record = RepairRecord("run", LATE_ROWS, NOW, outcome=DONE, by="ada", backfill="bf-1", after={}, ended_at=NOW)
+    record = RepairRecord(
+        "run", LATE_ROWS, NOW, outcome=RepairOutcome.DONE, by="ada", backfill="bf-1", after={}, ended_at=NOW
+    )
     assert RepairRecord.from_json(record.to_json()) == record
     waiting = RepairRecord("run", LATE_ROWS, NOW)
     assert RepairRecord.from_json(waiting.to_json()) == waiting
 
 
 def test_the_words_name_windows_cost_and_the_numbers_of_before_and_after() -> None:
-    assert describe(LATE_ROWS) == (
+    assert LATE_ROWS.text == (
         "7 rows LATE are served in 2 windows: [1970-01-01T00:00:00Z, 1970-01-01T02:00:00Z), reads 100 records"
     )
-    record = RepairRecord("run", LATE_ROWS, NOW, outcome=DONE, by="ada in Airflow", backfill="bf-1", after={LATE: 1})
-    assert before_and_after(record) == (
+    record = RepairRecord(
+        "run", LATE_ROWS, NOW, outcome=RepairOutcome.DONE, by="ada in Airflow", backfill="bf-1", after={LATE: 1}
+    )
+    assert record.before_and_after == (
         "backfill bf-1 repaired it, approved by ada in Airflow; before: 7 rows LATE served in 2 windows; after: 1 row LATE"
     )
-    asked = ask("p", LATE_ROWS, decide(RepairPolicy(), LATE_ROWS, [], NOW), "windows    2", "late burst")
+    asked = LATE_ROWS.ask("p", decide(RepairPolicy(), LATE_ROWS, [], NOW), "windows    2", "late burst")
     assert "Asked for: late burst. The definition says repair: {policy: ask}." in asked
     assert "windows    2" in asked
