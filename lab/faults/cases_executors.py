@@ -14,7 +14,7 @@ from rivertwice.reconcile.results import newest_reconcile
 
 BY_EXECUTORS = {"rivertwice.reconcile.observe:MOST_ROWS": -1}
 """So few rows are left to the driver: executors judge even the lab's."""
-_WRITE = "rivertwice.reconcile.spread.spread:write_files"
+_WRITE = "rivertwice.storage.table:Table.write_files"
 SPREAD = (
     Strike("executors wrote the verdicts' files", _WRITE, AFTER, 1, BY_EXECUTORS),
     Strike("executors wrote the causes' files", _WRITE, AFTER, 2, BY_EXECUTORS),

@@ -37,7 +37,7 @@ def struck(name: str, function: str, when: str = AFTER, count: int = 1) -> Strik
 RECORDED = (
     struck("the topic archived, nothing planned", f"{_LOAD}:extend_archive"),
     struck("planned, not recorded", f"{_LOAD}:record_load", BEFORE),
-    struck("its event times recorded, not the load", "rivertwice.timeline.first_load:put_record_if_absent"),
+    struck("its event times recorded, not the load", "rivertwice.timeline.first_load:_record_zones"),
     struck("the load recorded", f"{_LOAD}:record_load"),
 )
 BEGUN = (

@@ -33,7 +33,7 @@ WRITTEN = (
     Strike("after the commit, before the ledger's copy", "rivertwice.storage.table:Table.append_files", AFTER),
     Strike("after the ledger's copy, before commits/N", f"{_SINK}:append_ledger", AFTER),
 )
-WORKER = Strike("a worker that writes", "rivertwice.stream.sink:write_files", IN_WORKER)
+WORKER = Strike("a worker that writes", "rivertwice.storage.table:Table.write_files", IN_WORKER)
 LONG_AGO_S = 30 * 86_400
 """So old is made what killed writers left, for upkeep waits a week before it removes a file that no commit names."""
 

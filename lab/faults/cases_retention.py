@@ -26,7 +26,7 @@ from rivertwice.log import kafka
 from rivertwice.log.addresses import OffsetRanges
 from rivertwice.log.archive import extend_archive
 from rivertwice.log.gaps import REPAIRABLE, Gap
-from rivertwice.reconcile.acknowledge import NOTHING_COMPARED
+from rivertwice.reconcile.acknowledgements import NOTHING_COMPARED
 from rivertwice.reconcile.model import SERVED, STREAM
 from rivertwice.retention.accept import accept_gap
 from rivertwice.storage.table import Table

@@ -166,6 +166,10 @@ def test_a_package_that_has_a_face_is_entered_through_it_alone(package: str) -> 
     named = set(import_module(f"rivertwice.{package}").__all__)
     assert named == set(homes_of(f"rivertwice.{package}"))
     assert len(named) <= WIDER.get(package, FACE)
+    modules = {path.stem for path in (product / package).glob("*.py")} | {
+        path.name for path in (product / package).iterdir()
+    }
+    assert not named & modules  # a module that was imported would hide the name
     others = [path for path in product.rglob("*.py") if path.relative_to(product).parts[0] != package]
     around = [
         f"{path.relative_to(product)}: {node.module}"

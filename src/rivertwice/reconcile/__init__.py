@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rivertwice.core.face import lazy_names
 
 if TYPE_CHECKING:
-    from rivertwice.reconcile.acknowledge import acknowledge, end_acknowledgement, read_acknowledgements
+    from rivertwice.reconcile.acknowledgements import acknowledge, end_acknowledgement, read_acknowledgements
     from rivertwice.reconcile.derive import batch_marks, read_spans, tag_batches
     from rivertwice.reconcile.gate import DEAD_SHARE
     from rivertwice.reconcile.model import SERVED, RowColumns

@@ -23,7 +23,7 @@ from rivertwice.core.waits import Progress
 from rivertwice.engine.session import FEW_RECORDS, with_confs
 from rivertwice.log.addresses import name_parts
 from rivertwice.quality import exception_of, judge_pandas, load_expectations, severity_of, warm_up_beside
-from rivertwice.reconcile.acknowledge import read_acknowledgements, reasons_of, select_acknowledged
+from rivertwice.reconcile.acknowledgements import read_acknowledgements, reasons_of, select_acknowledged
 from rivertwice.reconcile.frames import balance_frame, verdict_frame
 from rivertwice.reconcile.gaps import FORKED
 from rivertwice.reconcile.gate import (

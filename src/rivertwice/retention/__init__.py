@@ -9,7 +9,7 @@ from rivertwice.core.face import lazy_names
 if TYPE_CHECKING:
     from rivertwice.retention.accept import accept_gap
     from rivertwice.retention.backlog import Backlog, HandOver
-    from rivertwice.retention.hand_over import hand_over, plan_hand_over, view_backlog
+    from rivertwice.retention.handing_over import hand_over, plan_hand_over, view_backlog
     from rivertwice.retention.summary import (
         FORMAT,
         RetentionBrief,

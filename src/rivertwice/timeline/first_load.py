@@ -155,11 +155,15 @@ def load_place(home: PipelineHome) -> Place:
 
 def record_load(home: PipelineHome, load: FirstLoad, zones: Sequence[LogZone]) -> bool:
     """Record a first load and the event times of what it leaves out; return False if one is recorded already."""
-    columns = dict(zip(LogZone._fields, map(list, zip(*zones, strict=True)), strict=True)) if zones else {}
-    RecordStore(load_place(home)).put_if_absent(_zones_key(load), {"format": FORMAT, "zones": columns})
+    _record_zones(home, load, zones)
     body = {**asdict(load), "ranges": {str(p): list(pair) for p, pair in sorted(load.ranges.items())}}
     stored = {"format": FORMAT, "id": load.id, **body, "noted_at": to_iso(load.noted_at)}
     return RecordStore(load_place(home)).put_if_absent(RECORD, stored)
+
+
+def _record_zones(home: PipelineHome, load: FirstLoad, zones: Sequence[LogZone]) -> None:
+    columns = dict(zip(LogZone._fields, map(list, zip(*zones, strict=True)), strict=True)) if zones else {}
+    RecordStore(load_place(home)).put_if_absent(_zones_key(load), {"format": FORMAT, "zones": columns})
 
 
 class _Recorded(Protocol):

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from rivertwice.core.face import lazy_names
 
 if TYPE_CHECKING:
+    from rivertwice.upkeep.damage_search import find_damage, require_damage_on_s3
     from rivertwice.upkeep.erase import ErasurePlan, begin_erasure, new_erasure, plan_erasure, resume_erasure
     from rivertwice.upkeep.erasure_record import Erasure, erased_topics, load_erasure, read_erasures
-    from rivertwice.upkeep.find_damage import find_damage, require_damage_on_s3
-    from rivertwice.upkeep.repair import repair
     from rivertwice.upkeep.repair_archives import look_at_archives
+    from rivertwice.upkeep.repair_tables import repair
     from rivertwice.upkeep.window_repairs import (
         Decision,
         Proposal,

@@ -418,9 +418,10 @@ def _is_json_object(data: bytes) -> bool:
 
 def _is_fraction(text: str) -> bool:
     try:
-        return java_text(float(text.strip('"'))) == text
+        number = float(text.strip('"'))
     except ValueError:
         return False
+    return not math.isnan(number) and java_text(number) == text  # a text such as "nan" is a number to Python alone
 
 
 def _is_text(kind: pa.DataType) -> bool:

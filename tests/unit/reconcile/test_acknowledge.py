@@ -16,7 +16,7 @@ from rivertwice.cli.main import cli
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.instants import to_iso, utc_now
 from rivertwice.core.settings import Settings
-from rivertwice.reconcile.acknowledge import read_acknowledgements, reasons_of, select_acknowledged
+from rivertwice.reconcile.acknowledgements import read_acknowledgements, reasons_of, select_acknowledged
 from rivertwice.reconcile.gate import Gate, GateInput, decide_gate
 from rivertwice.reconcile.model import OLDER, Account, RowId, Verdict
 from rivertwice.reconcile.results import Stamp, store_run, stored_verdicts

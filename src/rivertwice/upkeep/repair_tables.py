@@ -45,7 +45,7 @@ from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, heal_ledger, rea
 from rivertwice.timeline.lineage import Segment, Timeline, head_definition, path_of, select_on_path
 from rivertwice.timeline.served import rebuild_served
 from rivertwice.upkeep.damage import Damage, Findings, LostRows
-from rivertwice.upkeep.find_damage import all_tables, find_damage, require_damage_on_s3
+from rivertwice.upkeep.damage_search import all_tables, find_damage, require_damage_on_s3
 from rivertwice.upkeep.repair_archives import look_at_archives, repair_archives
 
 if TYPE_CHECKING:
