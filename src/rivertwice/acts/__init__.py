@@ -8,9 +8,10 @@ from rivertwice.core.face import lazy_names
 
 if TYPE_CHECKING:
     from rivertwice.acts.act import OPERATE, REASON_LENGTH, REASON_PATTERN, Act, Plan, Request, World
-    from rivertwice.acts.backfill import LATE
+    from rivertwice.acts.backfill import LATE, PlanRequest, RecomputeRequest
     from rivertwice.acts.catalogue import OF_DAG, OPERATED, do_stored, find_act
     from rivertwice.acts.forms import FormField, fields_of, parse_form, parse_request
+    from rivertwice.acts.job import arguments_of
     from rivertwice.acts.project import ActingProject, open_to_act
     from rivertwice.acts.repair import FoundRepair, find_repair
     from rivertwice.acts.version import SwitchPlan, keep_parity
@@ -29,9 +30,12 @@ __all__ = [
     "FormField",
     "FoundRepair",
     "Plan",
+    "PlanRequest",
+    "RecomputeRequest",
     "Request",
     "SwitchPlan",
     "World",
+    "arguments_of",
     "do_stored",
     "fields_of",
     "find_act",

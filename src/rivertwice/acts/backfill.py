@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field, model_validator
 
 from rivertwice.acts.act import Act, Plan, RangeRequest, World
 from rivertwice.acts.forms import NOT_IN_FORMS
+from rivertwice.core.instants import parse_iso, to_ms
+from rivertwice.timeline.verdicts import DEFECT
+from rivertwice.timeline.verdicts import LATE as LATE_VERDICT
 
 if TYPE_CHECKING:
     from rivertwice.backfill.audit import AuditReport
-    from rivertwice.backfill.model import BackfillPlan
+    from rivertwice.backfill.model import BackfillPlan, BackfillRequest
     from rivertwice.engine.session import SparkOnDemand
 
 STALE, RANGE, LATE = "stale", "range", "late"
@@ -59,6 +63,18 @@ class RecomputeRequest(RangeRequest):
         json_schema_extra={NOT_IN_FORMS: True},
     )
 
+    def to_plan(self, asked_at: datetime, reason: str = "manual") -> BackfillRequest:
+        """Return what is planned.
+
+        Args:
+            asked_at: when it was asked for: the time by which windows of the late queue are due.
+            reason: of a request without one.
+        """
+        from rivertwice.backfill.model import BackfillRequest
+
+        late_at = asked_at if self.scope == LATE else None
+        return BackfillRequest(self.pipeline, self.range, self.reason or reason, late_at)
+
     @model_validator(mode="after")
     def _scope_fits(self) -> Self:
         if self.scope == RANGE and self.start is None:
@@ -79,7 +95,6 @@ def _plan(world: World, request: RecomputeRequest) -> Plan:
 
 
 def _plan_with(world: World, request: RecomputeRequest, spark: SparkOnDemand) -> Plan:
-    from rivertwice.backfill.model import BackfillRequest
     from rivertwice.backfill.plan import explain_plan
     from rivertwice.backfill.prepare import make_plan
     from rivertwice.backfill.store import load_plan
@@ -88,10 +103,8 @@ def _plan_with(world: World, request: RecomputeRequest, spark: SparkOnDemand) ->
     if request.id is not None:
         made = load_plan(world.settings.pipeline(request.pipeline), request.id)
     else:
-        late_at = world.asked_at if request.scope == LATE else None
-        asked = BackfillRequest(request.pipeline, request.range, request.reason or "manual", late_at)
         try:
-            made = make_plan(world.settings, asked, spark)
+            made = make_plan(world.settings, request.to_plan(world.asked_at), spark)
         except NothingStaleError as nothing:
             return Plan(None, nothing=str(nothing))
     return Plan(made, text=explain_plan(made))
@@ -126,6 +139,55 @@ def _apply(world: World, request: RecomputeRequest) -> BackfillOutcome:
     return BackfillOutcome(chosen.id, chosen.windows, report, None if entry is None else entry.seq)
 
 
+class PlanRequest(RecomputeRequest):
+    """A request to plan and store a backfill whose windows are only known from their records, as sessions are, for a later task."""
+
+    request: str = Field(description="Id of the request: what is planned is noted under it.")
+    repair: bool = Field(False, description="Without a range: DEFECT windows too, not LATE ones alone.")
+    within: tuple[str, ...] = Field(
+        (), description="Without a range: only what starts in one of these, each START/END in ISO 8601."
+    )
+    dry_run: bool = Field(False, description="Plan and explain only.")
+
+    def to_plan(self, asked_at: datetime, reason: str = "manual") -> BackfillRequest:
+        """Return what is planned; the arguments are those of `RecomputeRequest.to_plan`."""
+        verdicts = (LATE_VERDICT, DEFECT) if self.repair else (LATE_VERDICT,)
+        ranges = [each.split("/") for each in self.within]
+        within = tuple((to_ms(parse_iso(start)), to_ms(parse_iso(end))) for start, end in ranges) or None
+        return replace(super().to_plan(asked_at, reason), verdicts=verdicts, within=within)
+
+
+@dataclass(frozen=True)
+class PlannedOutcome:
+    """The backfill that was planned and stored; None: there is nothing to do, or it was a dry run."""
+
+    backfill: str | None
+
+
+def _plan_for_later(world: World, request: PlanRequest) -> PlannedOutcome:
+    """Plan, explain, store, and note the plan under the request."""
+    from rivertwice.backfill.prepare import plan_if_needed
+    from rivertwice.backfill.store import note_planned, save_plan
+    from rivertwice.engine.session import spark_on_demand
+
+    home = world.settings.pipeline(request.pipeline)
+    with spark_on_demand(world.settings, f"plan {request.pipeline}") as spark:
+        plan = plan_if_needed(world.settings, request.to_plan(world.asked_at), spark, world.progress)
+    made = None if plan is None or request.dry_run else save_plan(home, plan)
+    note_planned(home, request.request, "" if made is None else made.id)
+    return PlannedOutcome(None if made is None else made.id)
+
+
+PLAN = Act(
+    "backfill.plan",
+    "Plan",
+    "The windows of a backfill are looked up and planned; nothing is computed.",
+    PlanRequest,
+    _plan,
+    _plan_for_later,
+    needs_spark=True,
+    dag="",
+)
 BACKFILL = Act(
     "backfill",
     "Run the backfill",

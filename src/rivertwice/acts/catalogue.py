@@ -30,6 +30,7 @@ ACTS: Mapping[str, Act[Any, Any]] = {
     act.name: act
     for act in (
         reconcile.RECONCILE,
+        backfill.PLAN,
         backfill.BACKFILL,
         repair.REPAIR,
         archive.ARCHIVE,

@@ -10,14 +10,15 @@ import argparse
 import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
-from rivertwice.acts.act import World
+from rivertwice.acts.act import Request, World
 from rivertwice.acts.catalogue import do_stored, find_act
 from rivertwice.acts.forms import FormField, fields_of, parse_request
 from rivertwice.core.errors import ConfigError, ReplayMismatchError, RequestError, RivertwiceError
 from rivertwice.core.homes import require_pipeline
-from rivertwice.core.instants import utc_now
+from rivertwice.core.instants import to_iso, utc_now
 from rivertwice.core.settings import Settings
 
 FAILED, REFUSED, DISAGREED, LATER = 1, 2, 3, 75
@@ -36,11 +37,27 @@ def run_job(act: str, argv: Sequence[str] | None = None) -> int:
     by = given.pop("by")
     try:
         name = require_pipeline(given.pop("pipeline"))
-        request = parse_request(chosen, given, name)
+        values = {key: tuple(value) if isinstance(value, list) else value for key, value in given.items()}
+        request = parse_request(chosen, values, name)
     except (RequestError, ConfigError) as error:
         sys.stderr.write(f"refused: {error}\n")
         return REFUSED
     return _end(lambda: chosen.apply(World(Settings.from_env(), by, utc_now(), progress=_say), request))
+
+
+def arguments_of(request: Request) -> list[str]:
+    """Return the arguments of a job that does what a request asks for, those apart that have their default."""
+    arguments = ["--pipeline", request.pipeline]
+    for field in fields_of(type(request), hidden=True):
+        value = getattr(request, field.name)
+        if value == type(request).model_fields[field.name].default:
+            continue
+        if field.is_flag:
+            arguments.append(field.option)
+            continue
+        for each in value if isinstance(value, tuple) else (value,):
+            arguments += [field.option, to_iso(each) if isinstance(each, datetime) else str(each)]
+    return [*arguments, f"--reason={request.reason}"] if request.reason else arguments
 
 
 def run_stored(argv: Sequence[str] | None = None) -> int:
@@ -77,6 +94,8 @@ def _add(parser: argparse.ArgumentParser, field: FormField) -> None:
     options: dict[str, Any] = {"dest": field.name, "help": field.description, "default": None}
     if field.is_flag:
         options["action"] = "store_false" if field.default is True else "store_true"
+    elif field.schema["type"] == "array":
+        options["action"] = "append"
     elif field.schema["type"] in ("integer", "number"):
         options["type"] = int if field.schema["type"] == "integer" else float
     if field.choices:

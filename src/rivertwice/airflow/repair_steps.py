@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import get_current_context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from rivertwice.acts import FoundRepair, find_repair
+from rivertwice.acts import FoundRepair, PlanRequest, arguments_of, find_repair
 from rivertwice.airflow.dag_names import dag_id, is_reconcile_of, request_of
 from rivertwice.airflow.forms import REASON_OF_MANUAL
 from rivertwice.airflow.refusals import refusals
@@ -129,10 +129,9 @@ def plan_arguments(pipeline: str, found: dict[str, Any]) -> list[str]:
             log.info("the sessions were published since; nothing is left to repair")
             return []
     request = request_of(get_current_context()["dag_run"].run_id)
-    arguments = ["--pipeline", pipeline, "--request", request, "--repair", f"--reason={_reason(found)}"]
-    for start, end in proposal.ranges:
-        arguments += ["--within", iso_of_ms(start), iso_of_ms(end)]
-    return arguments
+    within = tuple(f"{iso_of_ms(start)}/{iso_of_ms(end)}" for start, end in proposal.ranges)
+    asked = PlanRequest(pipeline=pipeline, request=request, repair=True, within=within, reason=_reason(found)[:200])
+    return arguments_of(asked)
 
 
 def close(pipeline: str) -> dict[str, Any]:

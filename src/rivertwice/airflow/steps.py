@@ -12,14 +12,14 @@ from typing import Any, NoReturn
 from airflow.sdk import get_current_context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from rivertwice.acts import LATE
+from rivertwice.acts import LATE, PlanRequest, RecomputeRequest, arguments_of
 from rivertwice.airflow.alerts import Place, ReportedError, report_gate
 from rivertwice.airflow.dag_names import is_reconcile_of, request_of
 from rivertwice.airflow.forms import REASON_OF_MANUAL, REASON_OF_SCHEDULE, Form, read_form
 from rivertwice.airflow.refusals import refusals
 from rivertwice.airflow.schedules import is_turn_of
 from rivertwice.core.errors import RequestError
-from rivertwice.core.instants import to_iso, utc_now
+from rivertwice.core.instants import utc_now
 from rivertwice.core.settings import Settings
 
 # The requester of a run, and the record of it in the agent's events, as the command line writes it.
@@ -111,14 +111,11 @@ def check_reconcile(pipeline: str, rare: str, often: str) -> list[str]:
     """
     context = get_current_context()
     with refusals():
-        asked: Any = form_of("reconcile", pipeline, context).request
+        asked = form_of("reconcile", pipeline, context).request
         _skip_if_nothing_committed(Settings.from_env(), pipeline, context)
-    arguments = ["--pipeline", pipeline]
-    if asked.full or (is_scheduled(context) and is_turn_of(rare, often, due_at(context))):
-        arguments += ["--full"]
-    if asked.range is not None:
-        arguments += ["--from", to_iso(asked.range.start), "--to", to_iso(asked.range.end)]
-    return arguments
+    if is_scheduled(context) and is_turn_of(rare, often, due_at(context)):
+        asked = asked.model_copy(update={"full": True})
+    return arguments_of(asked)
 
 
 def gate_reconcile(pipeline: str) -> dict[str, Any]:
@@ -178,19 +175,15 @@ def plan_backfill(pipeline: str, rare: str, often: str) -> str:
         rare: the schedule by which what the newest reconcile found is recomputed.
         often: the schedule by which the late queue is; `none`: there is no such queue.
     """
-    from rivertwice.backfill.model import BackfillRequest
     from rivertwice.backfill.prepare import plan_if_needed
     from rivertwice.backfill.store import save_plan
 
     settings, context = Settings.from_env(), get_current_context()
     with refusals():
         form = form_of("backfill", pipeline, context)
-        asked: Any = form.request
+        asked = _in_its_turn(form.request, rare, often, context)
         _skip_if_nothing_committed(settings, pipeline, context)
-        request = BackfillRequest(
-            pipeline, asked.range, asked.reason or who(context), _late_at(asked, rare, often, context)
-        )
-        plan = plan_if_needed(settings, request, _no_spark, log.info)
+        plan = plan_if_needed(settings, asked.to_plan(utc_now(), who(context)), _no_spark, log.info)
         if plan is None:
             return ""
         if form.dry_run:
@@ -210,20 +203,17 @@ def check_backfill(pipeline: str, rare: str, often: str) -> list[str]:
     settings, context = Settings.from_env(), get_current_context()
     with refusals():
         form = form_of("backfill", pipeline, context)
-        asked: Any = form.request
+        asked = _in_its_turn(form.request, rare, often, context)
         _skip_if_nothing_committed(settings, pipeline, context)
-        if _late_at(asked, rare, often, context) is not None:
+        if asked.scope == LATE:
             message = "sessions have no late queue; ask for scope stale, after a reconcile"
             raise RequestError(message)
         nothing = find_nothing_stale(settings, pipeline) if asked.range is None else None
         if nothing is not None:
             log.info("%s", nothing)
             return []
-    reason = f"--reason={asked.reason or who(context)}"
-    arguments = ["--pipeline", pipeline, "--request", request_of(context["dag_run"].run_id), reason]
-    if asked.range is not None:
-        arguments += ["--from", to_iso(asked.range.start), "--to", to_iso(asked.range.end)]
-    return [*arguments, "--dry-run"] if form.dry_run else arguments
+    own = {"request": request_of(context["dag_run"].run_id), "dry_run": form.dry_run}
+    return arguments_of(PlanRequest.model_validate({**dict(asked), "reason": asked.reason or who(context), **own}))
 
 
 def find_planned(pipeline: str) -> str:
@@ -235,10 +225,11 @@ def find_planned(pipeline: str) -> str:
         return planned_for(Settings.from_env().pipeline(pipeline), request_of(context["dag_run"].run_id))
 
 
-def _late_at(asked: Any, rare: str, often: str, context: Any) -> datetime | None:
-    """Return the time by which windows of the late queue are due, if the run is about them: asked for, or in its turn."""
-    is_late = not is_turn_of(rare, often, due_at(context)) if is_scheduled(context) else asked.scope == LATE
-    return utc_now() if is_late else None
+def _in_its_turn(asked: Any, rare: str, often: str, context: Any) -> RecomputeRequest:
+    """Return the request of a run; a scheduled one is about the late queue unless the rare schedule has its turn."""
+    is_late = is_scheduled(context) and not is_turn_of(rare, often, due_at(context))
+    request: RecomputeRequest = asked.model_copy(update={"scope": LATE}) if is_late else asked
+    return request
 
 
 def _no_spark() -> NoReturn:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rivertwice.acts import arguments_of, find_act, job, parse_request
 from rivertwice.airflow import steps
 from rivertwice.airflow.schedules import is_turn_of
 from rivertwice.core.instants import parse_iso
@@ -103,3 +106,22 @@ def test_a_scheduled_reconcile_in_its_turn_compares_everything(
     assert steps.check_reconcile("flight_delays", "25 4 * * 0", "*/5 * * * *") == ["--pipeline", "flight_delays"]
     asked("manual")
     assert steps.check_reconcile("flight_delays", "25 3 * * 0", "*/5 * * * *") == ["--pipeline", "flight_delays"]
+
+
+def test_a_job_does_what_the_request_asks_for() -> None:
+    """Whatever field a request has, its job is given: what a form takes is not dropped on the way."""
+    start, end = parse_iso("2013-06-30T04:00:00Z"), parse_iso("2013-07-01T04:00:00Z")
+    for name, values in (
+        ("reconcile", {"start": start, "end": end, "run": "rc-1", "silent": True}),
+        ("reconcile", {"full": True, "reason": "--odd"}),
+        ("backfill", {"scope": "range", "start": start, "end": end, "accept_quality": "a strike", "publish": False}),
+        ("backfill.plan", {"request": "rq-1", "repair": True, "within": ("a/b", "c/d"), "reason": "why", "dry_run": True}),
+        ("savepoint.prove", {"savepoint": "sp-t1-120-0a1b2c3d", "batches": 7, "timeout": 1.5, "or_older": True}),
+    ):  # fmt: skip
+        act = find_act(name)
+        request = parse_request(act, values, "p")
+        asked: list[Any] = []
+        taken = replace(act, apply=lambda _, again, asked=asked: asked.append(again) or SimpleNamespace())
+        with mock.patch.dict(job.__dict__, {"find_act": lambda _, taken=taken: taken}):
+            assert job.run_job(name, arguments_of(request)) == 0
+        assert asked == [request]

@@ -23,7 +23,7 @@ from rivertwice.reconcile.rederive import Chain
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Judge", "Taken", "judge_of"]
+__all__ = ["Judge", "JudgeInput", "judge_of"]
 
 
 @dataclass(frozen=True)
