@@ -54,6 +54,7 @@ def document(**changes: Any) -> dict[str, Any]:
         "sources": {view: one for view, one in sources.items() if one is not None},
         "window": {"size": "10 s"},
         "keys": ["k"],
+        "on_error": "stop",  # what may throw is asked of the product's transform, which has one source
         "count_column": "n",
         "columns": {"n": {}, "total": {}},
         **changes,

@@ -187,18 +187,21 @@ class ViewRoute(APIRoute):
 
 
 def _answering(endpoint: Callable[..., Any]) -> Callable[..., Response]:
+    asked = inspect.signature(endpoint)
+    takes_request = "request" in asked.parameters  # FastAPI gives the request to one parameter alone
+
     @functools.wraps(endpoint)
-    def respond(http_request: Request, **given: Any) -> Response:
+    def respond(**given: Any) -> Response:
+        request = given["request"] if takes_request else given.pop("request")
         try:
-            return answer(http_request, endpoint(**given))
+            return answer(request, endpoint(**given))
         except (RequestError, ConfigError, LedgerError) as error:
             raise HTTPException(400, str(error)) from None
         except ServiceError as error:
             raise HTTPException(503, str(error)) from None
 
-    asked = inspect.signature(endpoint)
-    own = inspect.Parameter("http_request", inspect.Parameter.KEYWORD_ONLY, annotation=Request)
-    parameters = [*asked.parameters.values(), own]
+    own = inspect.Parameter("request", inspect.Parameter.KEYWORD_ONLY, annotation=Request)
+    parameters = [*asked.parameters.values(), *(() if takes_request else (own,))]
     respond.__signature__ = asked.replace(parameters=parameters, return_annotation=Response)  # type: ignore[attr-defined]
     return respond
 

@@ -178,3 +178,29 @@ def test_the_page_says_that_the_newest_records_are_dead_letters(
     sentences = [now["sentence"], *(each["sentence"] for each in now["others"])]
     (said,) = [sentence for sentence in sentences if "dead letters" in sentence or "newest records" in sentence]
     assert "100 of the newest 100: missing (k); they have customer, which the definition does not name" in said
+
+
+def test_a_route_that_needs_the_request_and_one_that_does_not_answer_views() -> None:
+    from fastapi import APIRouter, FastAPI
+
+    from rivertwice.airflow.web_access import ViewRoute
+
+    router = APIRouter(route_class=ViewRoute)
+
+    @router.get("/with")
+    def with_it(request: Request, name: str) -> object:
+        return {"name": name, "asked": request.query_params["name"]}
+
+    @router.get("/without")
+    def without(name: str) -> object:
+        return {"name": name}
+
+    app = FastAPI()
+    app.include_router(router)
+
+    async def get(path: str) -> httpx.Response:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://x") as client:
+            return await client.get(path)
+
+    assert asyncio.run(get("/with?name=p")).json() == {"name": "p", "asked": "p"}
+    assert asyncio.run(get("/without?name=p")).json() == {"name": "p"}
