@@ -143,7 +143,7 @@ def test_a_deleted_object_is_gone_and_its_neighbours_stay(store):
 )
 def test_a_key_cannot_leave_the_store(tmp_path, key):
     store = LocalStore(tmp_path / "store")
-    with pytest.raises(RequestError, match="no key"):
+    with pytest.raises(RequestError, match="is not a valid key"):
         store.put(key, b"")
     with pytest.raises(RequestError):
         store.put_if_absent(key, b"")
