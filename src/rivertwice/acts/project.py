@@ -58,7 +58,7 @@ class ActingProject(Project):
     ) -> tuple[Act[Any, Any], World, Request]:
         chosen, now = find_act(act), utc_now()
         self.settings.known_pipeline(pipeline)
-        return chosen, World(self.settings, by, now, progress=progress), parse_request(chosen, fields, pipeline, now)
+        return chosen, World(self.settings, by, now, progress=progress), parse_request(chosen, fields, pipeline)
 
 
 def open_to_act(

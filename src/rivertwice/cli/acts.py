@@ -157,7 +157,7 @@ def prepare_act(
     from rivertwice.acts import World, find_act, parse_request
 
     chosen, now = find_act(act), utc_now()
-    request = parse_request(chosen, asked, name, now)
+    request = parse_request(chosen, asked, name)  # a form refuses a range in the future; here it may mean all there is
     return chosen, World(frame.settings, by or getpass.getuser(), now, progress=frame.progress), request
 
 
