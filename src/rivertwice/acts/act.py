@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Generic, Self, TypeVar
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -22,7 +23,7 @@ from pydantic import (
     model_validator,
 )
 
-from rivertwice.core.errors import RequestError
+from rivertwice.core.errors import RequestError, RivertwiceError
 from rivertwice.core.instants import TimeRange, parse_iso, to_iso
 from rivertwice.core.settings import Settings
 from rivertwice.core.waits import Progress, report_nothing
@@ -45,6 +46,19 @@ OPERATE = "operate"
 
 Reason = Annotated[str, Field(pattern=REASON_PATTERN, max_length=REASON_LENGTH)]
 Row = tuple[str, Any]
+
+
+def taken_if(check: Callable[[str], object]) -> AfterValidator:
+    """Return what lets a model take a text that a check of ours does not refuse: pydantic takes a ValueError for a refusal."""
+
+    def validate(value: str) -> str:
+        try:
+            check(value)
+        except RivertwiceError as error:
+            raise ValueError(str(error)) from None
+        return value
+
+    return AfterValidator(validate)
 
 
 class Request(BaseModel):

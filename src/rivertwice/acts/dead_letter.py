@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
-from rivertwice.acts.act import Act, Plan, Request, World
+from rivertwice.acts.act import Act, Plan, Request, World, taken_if
 from rivertwice.acts.forms import NOT_IN_FORMS
-from rivertwice.core.errors import RequestError
 from rivertwice.core.instants import utc_now
 from rivertwice.timeline.dead_letters import Decision, is_amended, parse_place, select_discards
 
@@ -18,15 +17,7 @@ PLACE_PATTERN = r"^([A-Za-z0-9._-]{1,249}/)?[0-9]{1,10}@[0-9]{1,19}$"
 PLACE_LENGTH, VALUE_LENGTH = 290, 100_000
 
 
-def _checked_place(value: str) -> str:
-    try:
-        parse_place(value)
-    except RequestError as error:
-        raise ValueError(str(error)) from None
-    return value
-
-
-Place = Annotated[str, Field(pattern=PLACE_PATTERN, max_length=PLACE_LENGTH), AfterValidator(_checked_place)]
+Place = Annotated[str, Field(pattern=PLACE_PATTERN, max_length=PLACE_LENGTH), taken_if(parse_place)]
 PLACE_FIELD: dict[str, Any] = {
     "title": "Place",
     "description": "Of a dead letter: PARTITION@OFFSET, or TOPIC/PARTITION@OFFSET.",

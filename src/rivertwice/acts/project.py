@@ -9,7 +9,6 @@ from typing import Any
 from rivertwice.acts.act import Act, Plan, Request, World
 from rivertwice.acts.catalogue import find_act
 from rivertwice.acts.forms import parse_request
-from rivertwice.core.errors import RequestError
 from rivertwice.core.instants import utc_now
 from rivertwice.core.waits import Progress, report_nothing
 from rivertwice.read.project import Project, open_project
@@ -48,10 +47,7 @@ class ActingProject(Project):
             RequestError: the request is refused, or the act cannot be done.
         """
         chosen, world, request = self._prepare(act, pipeline, fields, by or getpass.getuser(), progress)
-        plan = chosen.plan(world, request)
-        if plan.refusals:
-            raise RequestError(plan.refusals[0])
-        return chosen.apply(World(world.settings, world.by, world.asked_at, plan.resumes, plan, progress), request)
+        return chosen.apply(world, request)
 
     def _prepare(
         self, act: str, pipeline: str, fields: dict[str, Any], by: str, progress: Progress

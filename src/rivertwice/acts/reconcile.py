@@ -6,19 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
-from rivertwice.acts.act import Act, Plan, RangeRequest, World
+from rivertwice.acts.act import Act, Plan, RangeRequest, World, taken_if
 from rivertwice.acts.forms import NOT_IN_FORMS
-from rivertwice.core.errors import ConfigError
 from rivertwice.core.homes import require_name
-
-
-def _run_name(value: str) -> str:
-    try:
-        return require_name(value, "run")
-    except ConfigError as error:
-        raise ValueError(str(error)) from None
 
 
 @dataclass(frozen=True)
@@ -43,7 +35,7 @@ class ReconcileRequest(RangeRequest):
     full: bool = Field(
         False, title="Full", description="Compare everything from the first batch on, and check all seals."
     )
-    run: Annotated[str, AfterValidator(_run_name)] | None = Field(
+    run: Annotated[str, taken_if(lambda name: require_name(name, "run"))] | None = Field(
         None,
         description="Name of the run; the same name stores its rows only once.",
         json_schema_extra={NOT_IN_FORMS: True},

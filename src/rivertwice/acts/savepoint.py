@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
-from rivertwice.acts.act import Act, Plan, Request, World
+from rivertwice.acts.act import Act, Plan, Request, World, taken_if
 from rivertwice.acts.forms import NOT_IN_FORMS
-from rivertwice.core.errors import RequestError
 from rivertwice.core.instants import utc_now
 from rivertwice.savepoint.manifest import BEGINNING, require_savepoint_id
 
@@ -17,19 +16,7 @@ if TYPE_CHECKING:
     from rivertwice.savepoint.proof import Proof
 
 
-def checked_id(value: str) -> str:
-    """Return the id of a savepoint, for a model: pydantic takes a ValueError for a refusal.
-
-    Raises:
-        ValueError: it is not one.
-    """
-    try:
-        return require_savepoint_id(value)
-    except RequestError as error:
-        raise ValueError(str(error)) from None
-
-
-SavepointId = Annotated[str, AfterValidator(checked_id)]
+SavepointId = Annotated[str, taken_if(require_savepoint_id)]
 ID_FIELD: dict[str, Any] = {
     "title": "Savepoint",
     "examples": ["sp-t1-120-0a1b2c3d"],

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
-from rivertwice.acts.act import Act, Plan, Request, World
+from rivertwice.acts.act import Act, Plan, Request, World, taken_if
 from rivertwice.acts.forms import NOT_IN_FORMS
-from rivertwice.core.errors import ConfigError, RequestError
+from rivertwice.core.errors import RequestError
 from rivertwice.core.homes import require_name
 
 if TYPE_CHECKING:
@@ -45,17 +45,10 @@ class SwitchRequest(Request):
     )
 
 
-def _comparison_name(value: str) -> str:
-    try:
-        return require_name(value, "comparison")
-    except ConfigError as error:
-        raise ValueError(str(error)) from None
-
-
 class CompareRequest(Request):
     """A request to compare what a version would serve with what is served; the pipeline is the version's name."""
 
-    run: Annotated[str, AfterValidator(_comparison_name)] | None = Field(
+    run: Annotated[str, taken_if(lambda name: require_name(name, "comparison"))] | None = Field(
         None,
         description="Name of the comparison; the same name is compared once.",
         json_schema_extra={NOT_IN_FORMS: True},
