@@ -84,9 +84,9 @@ def metrics() -> str:
 
 def pipeline_yaml() -> str:
     """Return the page of all keys of `pipeline.yaml`, from the schema that editors use."""
-    from rivertwice.definition.json_schema_file import json_schema
+    from rivertwice.definition.json_schema_file import schema_of_definitions
 
-    schema = json.loads(json_schema())
+    schema = json.loads(schema_of_definitions())
     parts = [
         "# Keys of pipeline.yaml\n\n[Definitions](../definitions.md) explains them with examples;\n"
         "[pipeline.schema.json](../pipeline.schema.json) is the schema for editors.\n",

@@ -37,7 +37,7 @@ from rivertwice.agent.launch import start_agent, stop_agent
 from rivertwice.airflow.airflow_api import AirflowClient
 from rivertwice.backfill.model import BackfillRequest
 from rivertwice.backfill.prepare import make_plan
-from rivertwice.backfill.store import list_backfills, load_plan, save_plan
+from rivertwice.backfill.store import list_backfills, load_backfill_plan, save_plan
 from rivertwice.core.instants import TimeRange, to_iso, utc_now
 from rivertwice.core.processes import session_members
 from rivertwice.core.settings import Settings
@@ -122,7 +122,7 @@ def by_airflow(settings: Settings, airflow: AirflowClient, range_: TimeRange) ->
     run = run_dag(airflow, DAG_ID, conf, timeout=1800)
     cpu_s = spent(leaders) - before
     home = settings.pipeline(NAME)
-    plan = load_plan(home, list_backfills(home)[-1])
+    plan = load_backfill_plan(home, list_backfills(home)[-1])
     print(f"    {len(plan.chunks)} chunks of {plan.windows} windows")
     times = task_times(settings, run)
     for name, (start, end) in times.items():

@@ -76,10 +76,10 @@ class Rounds:
         self._say(number, "backfill as a command, with start", records, cost.cpu_s, self.whole)
 
     def _records_of(self, settings: Settings) -> int:
-        from rivertwice.backfill.store import list_backfills, load_plan
+        from rivertwice.backfill.store import list_backfills, load_backfill_plan
 
         home = settings.pipeline(NAME)
-        return load_plan(home, list_backfills(home)[-1]).records
+        return load_backfill_plan(home, list_backfills(home)[-1]).records
 
     def _warm(self, number: int, name: str, settings: Settings) -> None:
         plans: list[BackfillPlan] = []

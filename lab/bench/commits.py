@@ -110,7 +110,7 @@ class Writer:
             spent[0] += cpu_s() - begun
             begun = cpu_s()
             self._changelog.applied_version("p#t1")
-            self._changelog.append(rows, transactions={"p#t1": batch}, metadata={ledger.METADATA_KEY: row.to_json()})  # fmt: skip
+            self._changelog.append(rows, transactions={"p#t1": batch}, metadata={ledger.LEDGER_KEY: row.to_json()})  # fmt: skip
             spent[1] += cpu_s() - begun
         self._batch += batches
         return [seconds * 1000 / batches for seconds in spent]

@@ -40,7 +40,7 @@ from rivertwice.storage.table import Table
 from rivertwice.stream.damage import newest_rows_of_run
 from rivertwice.timeline.committed import committed_batches, newest_batch, newest_batches
 from rivertwice.timeline.intact import require_rows, require_whole_logs
-from rivertwice.timeline.ledger import METADATA_KEY, append_ledger, heal_ledger
+from rivertwice.timeline.ledger import LEDGER_KEY, append_ledger, heal_ledger
 from rivertwice.timeline.lineage import Fork, Timeline, head_path, path_ledger, path_of
 from rivertwice.timeline.sequence import head, last_seq, move_head, publish
 from rivertwice.timeline.served import rebuild_served
@@ -83,7 +83,7 @@ def fill(home: PipelineHome, bundle: str, first: int, last: int, timeline: str =
     Table(home.tables.changelog, partition_by=["_day"]).append(
         rows_of(first, last, timeline),
         transactions={f"p#{timeline}": last - 1},
-        metadata={METADATA_KEY: rows[-1].to_json()},
+        metadata={LEDGER_KEY: rows[-1].to_json()},
     )
 
 

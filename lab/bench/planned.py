@@ -27,8 +27,8 @@ from rivertwice.core.instants import utc_now
 from rivertwice.core.settings import Settings
 from rivertwice.core.waits import Deadline
 from rivertwice.local.broker import start_broker, stop_broker
-from rivertwice.savepoint.catalogue import PROVED, Savepoint, list_savepoints
-from rivertwice.savepoint.manifest import RESTING
+from rivertwice.savepoint.catalogue import ProofState, Savepoint, list_savepoints
+from rivertwice.savepoint.manifest import StateBase
 from rivertwice.savepoint.operations.restore import restore_savepoint
 from rivertwice.savepoint.prove import prove_savepoint
 from rivertwice.savepoint.take import take_savepoint
@@ -113,7 +113,9 @@ def measure_stop(settings: Settings, savepoint: str) -> Stop:
 
 def proved_savepoints(settings: Settings) -> list[Savepoint]:
     """Return the proved savepoints, oldest first."""
-    return [savepoint for savepoint in list_savepoints(settings.pipeline(NAME)) if savepoint.status == PROVED]
+    return [
+        savepoint for savepoint in list_savepoints(settings.pipeline(NAME)) if savepoint.status == ProofState.PROVED
+    ]
 
 
 def prepare(settings: Settings, batches: int, seconds: float) -> bool:
@@ -164,7 +166,7 @@ def main() -> None:
                 print("not there yet: run the same command again")
                 return
             behind = last_batch(settings) - proved_savepoints(settings)[-1].manifest.batch
-            print(describe("planned", behind, measure_stop(settings, RESTING)), flush=True)
+            print(describe("planned", behind, measure_stop(settings, StateBase.RESTING)), flush=True)
         if "replaying" in arguments.ways:
             taken = take_savepoint(settings, NAME, now=utc_now(), reason="bench")
             run_until(settings, taken.manifest.batch + arguments.replayed, PATIENCE_S)

@@ -16,7 +16,7 @@ from homes.operations import patch_effect
 from homes.savepoint import FINGERPRINT, NOW, catch_checkpoint_up, commit_batches, make_home, row
 from rivertwice.core.instants import utc_now
 from rivertwice.log import kafka
-from rivertwice.savepoint.manifest import RESTING
+from rivertwice.savepoint.manifest import StateBase
 from rivertwice.savepoint.operations.restore import restore_savepoint
 from rivertwice.savepoint.records import encode_record
 from rivertwice.savepoint.take import take_savepoint
@@ -62,7 +62,7 @@ def measure_length(folder: Path, batches: int, patch: pytest.MonkeyPatch) -> tup
         if line.startswith("restore-") and not drained:  # checked: the drain is next
             drained.append((time.monotonic(), time.process_time()))
 
-    report = restore_savepoint(settings, "p", RESTING, progress=note)
+    report = restore_savepoint(settings, "p", StateBase.RESTING, progress=note)
     return time.monotonic() - drained[0][0], time.process_time() - drained[0][1], report.replayed
 
 

@@ -32,7 +32,7 @@ from rivertwice.reconcile.run import reconcile
 from rivertwice.reconcile.unchanged import reconcile_unchanged
 from rivertwice.storage.table import Table
 from rivertwice.timeline.digest import digest_rows
-from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, append_ledger
+from rivertwice.timeline.ledger import LEDGER_KEY, LedgerRow, append_ledger
 from rivertwice.timeline.lineage import Timeline, create_timeline
 from rivertwice.timeline.sequence import move_head
 from rivertwice.timeline.served import rebuild_served
@@ -102,7 +102,7 @@ class Story:
             Table(self.home.tables.changelog, partition_by=["_day"]).append(
                 pa.concat_tables(tables[part]),
                 transactions={"p#t1": rows[part][-1].batch},
-                metadata={METADATA_KEY: rows[part][-1].to_json()},
+                metadata={LEDGER_KEY: rows[part][-1].to_json()},
             )
             append_ledger(self.home, rows[part])
 

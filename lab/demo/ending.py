@@ -9,7 +9,7 @@ from rich.table import Table
 
 from lab.demo.figures import Delay
 from rivertwice.local.airflow import AirflowInfo
-from rivertwice.timeline.verdicts import VERDICTS
+from rivertwice.timeline.verdicts import Verdict
 
 
 @dataclass
@@ -36,7 +36,7 @@ def ending_table(ending: Ending) -> Table:
     table.add_column("")
     table.add_column("the stream", justify="right")
     table.add_column("served after the backfill", justify="right")
-    for verdict in VERDICTS:
+    for verdict in Verdict.ALL:
         table.add_row(verdict, *(str(ending.verdicts[pair][verdict]) for pair in ("stream", "served")))
     table.add_section()
     table.add_row("flights dropped as late", str(ending.late), "0")

@@ -19,15 +19,15 @@ from rivertwice.core.settings import Settings
 from rivertwice.definition.definition import load_definition
 from rivertwice.quality.table import standing
 from rivertwice.reconcile.results import cause_rows, newest_reconcile, verdict_rows
-from rivertwice.savepoint.catalogue import PROVED, load_savepoint
+from rivertwice.savepoint.catalogue import ProofState, load_savepoint
 from rivertwice.stream.lease import lease_owner
 from rivertwice.timeline.intent import Heartbeat, write_intent
 from rivertwice.timeline.lineage import Timeline, path_ledger
 from rivertwice.timeline.sequence import head, last_seq
 from rivertwice.timeline.served import export_sha256, read_served, wait_served
 from rivertwice.timeline.served_rows import stream_rows
-from rivertwice.timeline.served_stamp import served_stamp
-from rivertwice.timeline.verdicts import DEFECT, LATE, NOT_COMPARABLE, OPEN
+from rivertwice.timeline.served_stamp import read_served_stamp
+from rivertwice.timeline.verdicts import Verdict
 
 DAYS = (date(2013, 6, 30), date(2013, 7, 1))
 FIRST = 600
@@ -180,7 +180,7 @@ class Story:
         self._await_dag(client, "rotate", run_id)
         report = client.xcom(dag_id, run_id, "report")
         savepoint = load_savepoint(self._home, report["savepoint"])
-        require(savepoint.status == PROVED, f"savepoint {savepoint.id} is proved")
+        require(savepoint.status == ProofState.PROVED, f"savepoint {savepoint.id} is proved")
         require(self._batch() > before, "the stream continued while the savepoint was proved")
         proof = savepoint.proof or {}
         self._tell.say(f"{savepoint.id} taken at batch {savepoint.manifest.batch}, {proof.get('reason', '')}")
@@ -228,8 +228,8 @@ class Story:
         for pair, counts in ending.verdicts.items():
             verdicts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items()))
             self._tell.say(f"{pair} against truth: {verdicts}")
-            require(counts[DEFECT] == 0, f"no window of {pair} is a defect")
-            require(counts[NOT_COMPARABLE] == 0, f"no window of {pair} is NOT_COMPARABLE")
+            require(counts[Verdict.DEFECT] == 0, f"no window of {pair} is a defect")
+            require(counts[Verdict.NOT_COMPARABLE] == 0, f"no window of {pair} is NOT_COMPARABLE")
         require(newest["gate"]["passed"], "the gate of Great Expectations passes")
         self._tell_quality()
         return newest
@@ -247,7 +247,7 @@ class Story:
     def _first_reconcile(self, ending: Ending) -> None:
         newest = self._verdicts(ending)
         counts = ending.verdicts["stream"]
-        closed = sum(counts.values()) - counts[OPEN]
+        closed = sum(counts.values()) - counts[Verdict.OPEN]
         require(closed >= 0.9 * sum(counts.values()), f"at least 90 % of the windows are closed, not {closed}")
         causes = cause_rows(self._home, newest["run"])
         late = late_addresses(causes)
@@ -306,7 +306,7 @@ class Story:
         """Look at the reconcile with which the repair ended."""
         self._verdicts(ending)
         served = ending.verdicts["served"]
-        require(served[LATE] == 0, f"no served window lacks flights any more, but {served['LATE']} do")
+        require(served[Verdict.LATE] == 0, f"no served window lacks flights any more, but {served['LATE']} do")
         emitted, now = stream_rows(self._home), read_served(self._home)
         if emitted is None or now is None:
             raise StoryError("the stream has emitted nothing")
@@ -330,7 +330,7 @@ class Story:
         sequence = last_seq(self._home)
         wait_for(
             "served on the new head",
-            lambda: (stamp := served_stamp(self._home)) is not None and stamp.sequence >= sequence,
+            lambda: (stamp := read_served_stamp(self._home)) is not None and stamp.sequence >= sequence,
             self._home,
             60.0,
         )

@@ -17,7 +17,7 @@ from rivertwice.agent.launch import agent_status
 from rivertwice.agent.observe import RESERVE
 from rivertwice.core.instants import utc_now
 from rivertwice.timeline.intent import write_intent
-from rivertwice.timeline.served_stamp import served_stamp
+from rivertwice.timeline.served_stamp import read_served_stamp
 
 DISK_MB = 128
 LEFT = 80_000
@@ -57,7 +57,9 @@ def agent_home_full(lab: Lab) -> None:
     lab.until(lambda: f"{KIND}_over" in events(lab), 60, "word of the agent that there is room again")
     lab.until(lambda: caught_up(lab), 240, "the end of the log under the agent")
     newest = steps.last_finished()
-    lab.until(lambda: (shown := served_stamp(lab.home)) is not None and shown.batch >= newest, 60, "what is served")
+    lab.until(
+        lambda: (shown := read_served_stamp(lab.home)) is not None and shown.batch >= newest, 60, "what is served"
+    )
     now = agent_status(lab.settings)
     require(now is not None and now.pid == agent.pid, f"another agent runs: {now}, before {agent.pid}")
     require((home / "agent" / "reserve").stat().st_size >= RESERVE, "no reserve is kept for the next message")

@@ -17,7 +17,7 @@ from rivertwice.savepoint.catalogue import list_savepoints, verify_files
 from rivertwice.stream.lease import lease_owner
 from rivertwice.timeline.intent import Heartbeat, write_intent
 from rivertwice.timeline.lineage import path_ledger
-from rivertwice.timeline.sequence import PUBLICATION, read_sequence
+from rivertwice.timeline.sequence import EntryKind, read_sequence
 
 START_S = 300.0
 RUN_S = 900.0
@@ -114,7 +114,7 @@ def tasks_twice(lab: Lab) -> None:
         wait_for_lag(lab)
         run_dag(airflow, "reconcile")
         run = run_dag(airflow, "backfill", {"scope": "stale"})
-        published = [entry for entry in read_sequence(lab.home) if entry.kind == PUBLICATION]
+        published = [entry for entry in read_sequence(lab.home) if entry.kind == EntryKind.PUBLICATION]
         require(len(published) == 1, f"one backfill made {len(published)} publications")
         cleared = airflow.clear(f"backfill__{PIPELINE}", run)
         lab.fact("tasks_cleared", cleared)
@@ -124,6 +124,6 @@ def tasks_twice(lab: Lab) -> None:
         except ServiceError as error:
             require(False, f"the cleared run did not end: {error}")
         run_dag(airflow, "backfill", {"scope": "stale"})
-        again = [entry for entry in read_sequence(lab.home) if entry.kind == PUBLICATION]
+        again = [entry for entry in read_sequence(lab.home) if entry.kind == EntryKind.PUBLICATION]
         require(again == published, f"tasks that ran twice published again: {len(again)} publications")
         run_dag(airflow, "reconcile")

@@ -23,7 +23,7 @@ from rivertwice.backfill.model import BackfillPlan, BackfillRequest
 from rivertwice.backfill.observe import observe_backfill
 from rivertwice.backfill.plan import plan_backfill
 from rivertwice.backfill.publish import publish_backfill
-from rivertwice.backfill.store import app_of, backfill_folder, save_plan
+from rivertwice.backfill.store import backfill_app, backfill_folder, save_plan
 from rivertwice.core.errors import RequestError
 from rivertwice.core.instants import TimeRange, from_ms
 from rivertwice.log import kafka
@@ -225,7 +225,7 @@ def backfill_killed(lab: Lab) -> None:
     chunk = lab.random.randrange(0, len(plan.chunks) - 1)
     audit = backfill_folder(lab.home, plan.id) / "audit.json"
     moments = (
-        Moment(f"chunk {chunk}", lambda: (table.transaction(app_of(plan.id)) or -1) >= chunk),
+        Moment(f"chunk {chunk}", lambda: (table.transaction(backfill_app(plan.id)) or -1) >= chunk),
         Moment("audited", audit.exists),
         Moment("published", lambda: bool(published(lab, plan.id))),
     )

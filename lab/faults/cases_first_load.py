@@ -16,7 +16,7 @@ from lab.oracle.expect import truth
 from lab.oracle.sources import read_log
 from rivertwice.backfill.load_plan import REASON
 from rivertwice.backfill.load_state import unloaded_windows
-from rivertwice.backfill.store import list_backfills, load_plan
+from rivertwice.backfill.store import list_backfills, load_backfill_plan
 from rivertwice.timeline.first_load import FirstLoad
 from rivertwice.timeline.lineage import Timeline, path_ledger
 from rivertwice.timeline.sequence import head, read_sequence
@@ -126,7 +126,7 @@ def require_loaded(lab: Lab, load: FirstLoad) -> None:
         published(lab, load.cover) == [publications[0].seq],
         f"{load.cover} is published at {published(lab, load.cover)}",
     )
-    plans = [load_plan(lab.home, each) for each in list_backfills(lab.home)]
+    plans = [load_backfill_plan(lab.home, each) for each in list_backfills(lab.home)]
     require(all(plan.reason == REASON for plan in plans), "there is a backfill that no load made")
     require(len(plans) > 2, f"{len(plans)} backfills: the load was not cut into several")
     for plan in plans:

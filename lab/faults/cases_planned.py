@@ -21,7 +21,7 @@ from lab.faults.savepoint_runs import (
 from lab.faults.strikes import BEFORE, Strike, strike_command
 from rivertwice.core.instants import utc_now
 from rivertwice.definition.bundle import build_bundle
-from rivertwice.savepoint.catalogue import PROVED, load_savepoint
+from rivertwice.savepoint.catalogue import ProofState, load_savepoint
 from rivertwice.savepoint.operations import record
 from rivertwice.savepoint.operations.record import Restore, read_restores
 from rivertwice.savepoint.operations.steps import PLANNED_RESTORE
@@ -38,19 +38,19 @@ def _recorded(step: int) -> Strike:
 
 
 STRIKES = (
-    _recorded(record.RECORDED),
-    _recorded(record.CHECKED),
-    _recorded(record.DRAINED),
+    _recorded(record.OperationStep.RECORDED),
+    _recorded(record.OperationStep.CHECKED),
+    _recorded(record.OperationStep.DRAINED),
     Strike("the savepoint's files put, not its manifest", "rivertwice.savepoint.manifest:Manifest.to_bytes", BEFORE),
     Strike("the savepoint taken, not recorded", "rivertwice.savepoint.operations.restore_checks:save_checkpoint"),
-    _recorded(record.FORKED),
+    _recorded(record.OperationStep.FORKED),
     Strike("the savepoint fetched, not recorded", "rivertwice.savepoint.operations.restore:download"),
-    _recorded(record.REPLAYED),
-    _recorded(record.CREATED),
+    _recorded(record.OperationStep.REPLAYED),
+    _recorded(record.OperationStep.CREATED),
     Strike("the parent sealed", f"{_EFFECTS}:seal_timeline"),
     Strike("the head moved, not recorded", f"{_EFFECTS}:move_head"),
-    _recorded(record.MOVED),
-    _recorded(record.DONE),
+    _recorded(record.OperationStep.MOVED),
+    _recorded(record.OperationStep.DONE),
 )
 """Every step of a planned operation, in order; each run continues the one that was killed before."""
 
@@ -97,7 +97,9 @@ def killed_in_a_planned_restore(lab: Lab) -> None:
         after = [(row.timeline, row.batch, row.digest) for row in path_ledger(lab.home)]
         require(after == before, f"killed at '{strike.name}', it changed what counts")
     done = newest_restore(lab)
-    require(done.step == record.DONE, f"after all kills it stands at '{PLANNED_RESTORE.name_of(done.step)}'")
+    require(
+        done.step == record.OperationStep.DONE, f"after all kills it stands at '{PLANNED_RESTORE.name_of(done.step)}'"
+    )
     require(
         (head(lab.home), done.replayed) == (done.child, 0), f"the head is {head(lab.home)}, {done.replayed} replayed"
     )
@@ -110,7 +112,9 @@ def killed_in_a_planned_restore(lab: Lab) -> None:
     write_intent(lab.home, "running", by="lab", now=utc_now())
     _kill_proof(lab, done.savepoint)
     lab.start_agent()
-    lab.until(lambda: load_savepoint(lab.home, done.savepoint).status == PROVED, 240, "the proof by the next agent")
+    lab.until(
+        lambda: load_savepoint(lab.home, done.savepoint).status == ProofState.PROVED, 240, "the proof by the next agent"
+    )
     lab.until(lambda: caught_up(lab), 120, "the end of the log")
     lab.stop_agent()
     kill_owned(lab)
@@ -132,7 +136,7 @@ def _kill_proof(lab: Lab, savepoint: str) -> None:
     jobs = [event["pid"] for event in events_of(lab, "savepoint_due")]
     os.killpg(jobs[-1], signal.SIGKILL)
     lab.kills += 1
-    require(load_savepoint(lab.home, savepoint).status != PROVED, f"a proof killed at '{name}' counts")
+    require(load_savepoint(lab.home, savepoint).status != ProofState.PROVED, f"a proof killed at '{name}' counts")
     lab.fact("proof_killed", name)
 
 

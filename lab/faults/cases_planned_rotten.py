@@ -7,7 +7,7 @@ from lab.faults.cases_planned import RESTORE, newest_restore, prepare
 from lab.faults.damage import break_file, state_files
 from lab.faults.lab import Lab
 from lab.faults.savepoint_runs import events, recover_under_agent, run_command
-from rivertwice.savepoint.catalogue import PROVED, load_savepoint
+from rivertwice.savepoint.catalogue import ProofState, load_savepoint
 from rivertwice.timeline.sequence import head
 
 
@@ -28,5 +28,7 @@ def rotten_before_a_planned_restore(lab: Lab) -> None:
     require(answer == "fell back", f"the agent answered '{answer}': {events(lab)}")
     now = newest_restore(lab)
     require(now.savepoint == planned.origin, f"it fell back to {now.savepoint}, not to {planned.origin}")
-    require(load_savepoint(lab.home, planned.savepoint).status != PROVED, "a savepoint of rotten state is proved")
+    require(
+        load_savepoint(lab.home, planned.savepoint).status != ProofState.PROVED, "a savepoint of rotten state is proved"
+    )
     lab.run_to_end()

@@ -33,7 +33,7 @@ from rivertwice.storage.table import Table
 from rivertwice.timeline.intent import Exit, write_intent
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.served import read_served
-from rivertwice.timeline.verdicts import AGREES, LATE, NOT_COMPARABLE, OPEN
+from rivertwice.timeline.verdicts import Verdict
 
 
 def require_only_jump(lab: Lab, gap: Gap) -> None:
@@ -143,11 +143,13 @@ def deleted_above(lab: Lab) -> None:
     reconcile(lab)
     verdicts = judged(lab, STREAM) + judged(lab, SERVED)
     inside = [row for row in verdicts if touched(gap, row[0], row[1])]
-    require(any(row[2] == NOT_COMPARABLE for row in inside), "no window is NOT_COMPARABLE")
-    wrong = [row for row in inside if row[2] not in (NOT_COMPARABLE, OPEN)]
+    require(any(row[2] == Verdict.NOT_COMPARABLE for row in inside), "no window is NOT_COMPARABLE")
+    wrong = [row for row in inside if row[2] not in (Verdict.NOT_COMPARABLE, Verdict.OPEN)]
     require(not wrong, f"windows that the gap touches are called {wrong[:3]}")
     outside = [row for row in verdicts if not touched(gap, row[0], row[1])]
-    doubted = [row for row in outside if row[2] not in (AGREES, LATE) and not row[3].startswith(REPAIRABLE)]
+    doubted = [
+        row for row in outside if row[2] not in (Verdict.AGREES, Verdict.LATE) and not row[3].startswith(REPAIRABLE)
+    ]
     require(not doubted, f"windows that the gap cannot touch are in doubt: {doubted[:3]}")
     lab.fact("verdicts", {"touched": len(inside), "others": len(outside)})
 
@@ -226,7 +228,7 @@ def deleted_without_archive(lab: Lab) -> None:
         doubted = any(end > (row.min_event_ms or 0) and start <= (row.max_event_ms or 0) for row in unread)
         if doubted:
             require(
-                verdict in (NOT_COMPARABLE, OPEN),
+                verdict in (Verdict.NOT_COMPARABLE, Verdict.OPEN),
                 f"window {start} is called {verdict} ({reason}), its records are gone",
             )
 
@@ -243,16 +245,16 @@ def deleted_but_archived(lab: Lab) -> None:
     require(gap.lost == 0, f"{gap.lost} offsets are lost although all are archived")
     go_past(lab, gap)
     reconcile(lab)
-    before = [row for row in judged(lab, SERVED) if row[2] == NOT_COMPARABLE]
+    before = [row for row in judged(lab, SERVED) if row[2] == Verdict.NOT_COMPARABLE]
     require(all(row[3].startswith(REPAIRABLE) for row in before) and bool(before), f"served windows are {before[:3]}")
-    unread = [row[:3] for row in judged(lab, STREAM) if row[2] == NOT_COMPARABLE]
+    unread = [row[:3] for row in judged(lab, STREAM) if row[2] == Verdict.NOT_COMPARABLE]
     require(bool(unread), "no row of the stream is NOT_COMPARABLE though it never read the records")
     require_true(lab)
     ask(lab, "backfill", "run", PIPELINE, "--yes")
     reconcile(lab)
-    after = [row for row in judged(lab, SERVED) if row[2] == NOT_COMPARABLE]
+    after = [row for row in judged(lab, SERVED) if row[2] == Verdict.NOT_COMPARABLE]
     require(not after, f"after the backfill served windows are still {after[:3]}")
-    stays = [row[:3] for row in judged(lab, STREAM) if row[2] == NOT_COMPARABLE]
+    stays = [row[:3] for row in judged(lab, STREAM) if row[2] == Verdict.NOT_COMPARABLE]
     require(sorted(stays) == sorted(unread), f"rows of the stream were {unread[:3]} and are {stays[:3]}")
     require_true(lab)
     lab.fact("repaired_rows", len(before))

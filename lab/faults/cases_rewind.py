@@ -21,7 +21,7 @@ CATCHING_UP = "catching up"
 
 
 def _under_way(lab: Lab, what: Callable[[Rewind], bool]) -> bool:
-    return any(what(rewind) for rewind in read_rewinds(lab.home) if rewind.step < record.DONE)
+    return any(what(rewind) for rewind in read_rewinds(lab.home) if rewind.step < record.OperationStep.DONE)
 
 
 def moments_of(lab: Lab) -> list[Moment]:
@@ -30,12 +30,12 @@ def moments_of(lab: Lab) -> list[Moment]:
     def reached(step: int) -> Moment:
         return Moment(REWIND.name_of(step), lambda: _under_way(lab, lambda operation: operation.step >= step))
 
-    before = lab.random.randrange(record.RECORDED, record.BRANCHED + 1)
-    after = lab.random.choice([record.COMPARED, record.MOVED])
+    before = lab.random.randrange(record.OperationStep.RECORDED, record.OperationStep.BRANCHED + 1)
+    after = lab.random.choice([record.OperationStep.COMPARED, record.OperationStep.MOVED])
 
     def catching_up() -> bool:
         rows = [row for row in read_ledger(lab.home) if row.timeline != "t1"]
-        return len(rows) >= 2 and _under_way(lab, lambda operation: operation.step == record.BRANCHED)
+        return len(rows) >= 2 and _under_way(lab, lambda operation: operation.step == record.OperationStep.BRANCHED)
 
     return [reached(before), Moment(CATCHING_UP, catching_up), reached(after)]
 
@@ -84,7 +84,8 @@ def killed_in_a_rewind(lab: Lab) -> None:
         run_command(lab, *COMMAND)
     (done,) = read_rewinds(lab.home)
     require(
-        done.step == record.DONE and head(lab.home) == done.child, f"the rewind ended at {REWIND.name_of(done.step)}"
+        done.step == record.OperationStep.DONE and head(lab.home) == done.child,
+        f"the rewind ended at {REWIND.name_of(done.step)}",
     )
     own = [row for row in path_ledger(lab.home) if row.timeline == done.child]
     comparison = done.comparison or {}

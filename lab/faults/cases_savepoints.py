@@ -182,17 +182,17 @@ def killed_in_a_restore(lab: Lab) -> None:
     lab.run_to_end()
     prove_listed(lab)
     before = [(row.timeline, row.batch, row.digest) for row in path_ledger(lab.home)]
-    chosen = sorted(lab.random.sample(range(record.RECORDED, record.MOVED + 1), KILLS))
+    chosen = sorted(lab.random.sample(range(record.OperationStep.RECORDED, record.OperationStep.MOVED + 1), KILLS))
     struck = 0
     for step in chosen:
 
         def is_reached(step: int = step) -> bool:
-            return any(step <= operation.step < record.DONE for operation in read_restores(lab.home))
+            return any(step <= operation.step < record.OperationStep.DONE for operation in read_restores(lab.home))
 
         struck += kill_at(lab, ("savepoint", "restore", PIPELINE, "--yes"), Moment(RESTORE.name_of(step), is_reached))
     lab.fact("steps", ", ".join(RESTORE.name_of(step) for step in chosen))
     lab.fact("struck", f"{struck}/{KILLS}")
-    if any(operation.step < record.DONE for operation in read_restores(lab.home)):
+    if any(operation.step < record.OperationStep.DONE for operation in read_restores(lab.home)):
         run_command(lab, "savepoint", "restore", PIPELINE, "--yes")
     require(head(lab.home) != "t1", "the head has not moved")
     after = [(row.timeline, row.batch, row.digest) for row in path_ledger(lab.home)]

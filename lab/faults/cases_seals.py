@@ -26,7 +26,7 @@ from lab.faults.reconcile_runs import (
 from lab.faults.retention_runs import ask, judged
 from lab.faults.savepoint_runs import run_command
 from rivertwice.reconcile.gate import FOREIGN_WRITE
-from rivertwice.timeline.verdicts import DEFECT
+from rivertwice.timeline.verdicts import Verdict
 
 
 def require_judged_all(answer: dict[str, Any], table: str) -> None:
@@ -85,4 +85,4 @@ def foreign_commit(lab: Lab) -> None:
 
 def judged_as_defect(lab: Lab, pair: str) -> list[int]:
     """Return the starts of the windows in which the newest run has a DEFECT."""
-    return sorted({start for start, _, verdict, _ in judged(lab, pair) if verdict == DEFECT})
+    return sorted({start for start, _, verdict, _ in judged(lab, pair) if verdict == Verdict.DEFECT})

@@ -15,7 +15,7 @@ from rivertwice.log.archive import extend_archive
 from rivertwice.reconcile.model import STREAM
 from rivertwice.timeline.intent import Exit
 from rivertwice.timeline.lineage import path_ledger
-from rivertwice.timeline.verdicts import AGREES, LATE, OPEN
+from rivertwice.timeline.verdicts import Verdict
 
 
 def recreate(lab: Lab, events: list[Event]) -> None:
@@ -49,7 +49,10 @@ def topic_recreated(lab: Lab) -> None:
     require_stop(lab, RETENTION, "was deleted and created again")
     reconcile(lab)
     rows = judged(lab, STREAM)
-    require(bool(rows) and all(row[2] in (AGREES, LATE, OPEN) for row in rows), f"verdicts are {rows[:3]}")
+    require(
+        bool(rows) and all(row[2] in (Verdict.AGREES, Verdict.LATE, Verdict.OPEN) for row in rows),
+        f"verdicts are {rows[:3]}",
+    )
     retention = ask(lab, "retention", PIPELINE)
     require(retention["same_topic"] is False, "the retention view does not see that the topic is another one")
 

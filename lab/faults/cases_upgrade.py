@@ -33,17 +33,20 @@ def upgraded(lab: Lab) -> None:
     folder = lab.settings.definitions / PIPELINE
     text = (folder / "pipeline.yaml").read_text()  # no record is between the two limits, so the oracle's rules stay
     (folder / "pipeline.yaml").write_text(text.replace("max_record_bytes: 4096", "max_record_bytes: 4095"))
-    chosen = sorted(lab.random.sample(range(record.RECORDED, record.MOVED + 1), KILLS))
+    chosen = sorted(lab.random.sample(range(record.OperationStep.RECORDED, record.OperationStep.MOVED + 1), KILLS))
     struck = 0
     for step in chosen:
 
         def is_reached(step: int = step) -> bool:
-            return any(step <= operation.step < record.DONE for operation in read_restores(lab.home))
+            return any(step <= operation.step < record.OperationStep.DONE for operation in read_restores(lab.home))
 
         struck += kill_at(lab, COMMAND, Moment(PLANNED_UPGRADE.name_of(step), is_reached))
     lab.fact("steps", ", ".join(PLANNED_UPGRADE.name_of(step) for step in chosen))
     lab.fact("struck", f"{struck}/{KILLS}")
-    if any(operation.step < record.DONE for operation in read_restores(lab.home)) or head(lab.home) == "t1":
+    if (
+        any(operation.step < record.OperationStep.DONE for operation in read_restores(lab.home))
+        or head(lab.home) == "t1"
+    ):
         run_command(lab, *COMMAND)
     now = head(lab.home)
     require(now is not None and now != "t1", "the head has not moved")

@@ -18,7 +18,7 @@ from rivertwice.stream.failures import FORK
 from rivertwice.timeline.intent import Exit
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.served import rebuild_served
-from rivertwice.timeline.verdicts import AGREES, DEFECT, OPEN
+from rivertwice.timeline.verdicts import Verdict
 
 RETENTION = "retention"
 
@@ -107,8 +107,10 @@ def called_equal(lab: Lab, pair: str, rows: Iterable[tuple[int, str]]) -> list[t
     named = {
         (to_ms(row["window_start"]), json.loads(row["key"])["k"]): row["verdict"] for row in verdicts if row["key"]
     }
-    equal = {to_ms(row["window_start"]) for row in verdicts if row["key"] is None and row["verdict"] == AGREES}
-    return [row for row in rows if named.get(row, AGREES if row[0] in equal else OPEN) == AGREES]
+    equal = {to_ms(row["window_start"]) for row in verdicts if row["key"] is None and row["verdict"] == Verdict.AGREES}
+    return [
+        row for row in rows if named.get(row, Verdict.AGREES if row[0] in equal else Verdict.OPEN) == Verdict.AGREES
+    ]
 
 
 def to_ms(instant: datetime) -> int:
@@ -125,7 +127,7 @@ def reconcile(lab: Lab, *, but: Collection[str] = ()) -> dict[str, Any]:
     """
     rebuild_served(lab.home, lab.definition)
     outcome = ask(lab, "reconcile", PIPELINE)
-    bad = [row for pair in (STREAM, SERVED) for row in judged(lab, pair) if row[2] == DEFECT]
+    bad = [row for pair in (STREAM, SERVED) for row in judged(lab, pair) if row[2] == Verdict.DEFECT]
     require(not bad, f"the reconcile calls rows DEFECT: {bad[:3]}")
     alerts = [
         alert["message"]

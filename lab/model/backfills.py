@@ -11,7 +11,7 @@ from rivertwice.backfill.model import BackfillPlan, BackfillRequest, BackfillVie
 from rivertwice.backfill.ranges import subtract
 from rivertwice.core.errors import AuditError, LogGapError, LostRaceError, RequestError
 from rivertwice.core.instants import EPOCH, TimeRange
-from rivertwice.timeline.sequence import PUBLICATION
+from rivertwice.timeline.sequence import EntryKind
 from rivertwice.timeline.served_rows import publications_of
 from rivertwice.timeline.serving import Publication
 
@@ -172,7 +172,7 @@ def _publish(world: World, plan: BackfillPlan) -> Steps:
             last_seq = world.last_seq()
         entry = Publication(last_seq + 1, plan.id, plan.ranges, plan.semantics, plan.bundle, plan.as_of)
         try:
-            world.append_entry(PUBLICATION, entry.to_payload(), last_seq)
+            world.append_entry(EntryKind.PUBLICATION, entry.to_payload(), last_seq)
         except LostRaceError:
             continue
         yield PUBLISHED

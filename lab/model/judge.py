@@ -22,7 +22,7 @@ from rivertwice.agent.memory import Memory
 from rivertwice.storage.lease_terms import LeaseRecord
 from rivertwice.stream.checkpoint import covers
 from rivertwice.timeline.ledger import LedgerRow
-from rivertwice.timeline.sequence import HEAD, Entry
+from rivertwice.timeline.sequence import Entry, EntryKind
 
 if TYPE_CHECKING:
     from lab.model.durable import Served
@@ -186,7 +186,7 @@ class Judge:
         if entry.seq != world.last_seq() + 1 or expected != world.last_seq():
             fail("the sequence has no gap", f"{entry.seq} after {world.last_seq()}")
         head = world.head()
-        if entry.kind != HEAD:
+        if entry.kind != EntryKind.HEAD:
             self._check_publication(entry, head)
             return
         target = entry.payload["timeline"]
@@ -249,7 +249,7 @@ class Judge:
             fail("only closed windows are published", f"{entry.payload['ranges']} with {closed} closed")
         as_of = {int(p): int(o) for p, o in entry.payload["as_of"][TOPIC].items()}
         for earlier in world.sequence:
-            if earlier.kind == HEAD or earlier.payload["semantics"] != entry.payload["semantics"]:
+            if earlier.kind == EntryKind.HEAD or earlier.payload["semantics"] != entry.payload["semantics"]:
                 continue
             shared = any(a < d and c < b for a, b in earlier.payload["ranges"] for c, d in entry.payload["ranges"])
             if shared and any(int(o) > as_of[int(p)] for p, o in earlier.payload["as_of"][TOPIC].items()):
@@ -275,7 +275,7 @@ class Judge:
 
     def appended(self, entry: Entry) -> None:
         """Note an entry."""
-        if entry.kind != HEAD:
+        if entry.kind != EntryKind.HEAD:
             self.published.add(str(entry.payload["backfill"]))
 
     def serves(self, look: Served) -> None:
@@ -287,7 +287,7 @@ class Judge:
             newest = [
                 entry.payload
                 for entry in world.sequence[: look.sequence]
-                if entry.kind != HEAD and any(a <= end - WINDOW_MS < b for a, b in entry.payload["ranges"])
+                if entry.kind != EntryKind.HEAD and any(a <= end - WINDOW_MS < b for a, b in entry.payload["ranges"])
             ]
             if newest and look.rows[end] != world.correction(newest[-1]["backfill"]).get(end):
                 fail("a window serves its newest publication", f"the window that ends at {end}")
@@ -295,8 +295,8 @@ class Judge:
             between = [entry for entry in world.sequence if shown.sequence < entry.seq <= look.sequence]
             if look.sequence < shown.sequence or closed < self.closed_ms:
                 fail("served never goes back", f"{look.sequence} after {shown.sequence}")
-            asked = [pair for entry in between if entry.kind != HEAD for pair in entry.payload["ranges"]]
-            if any(entry.kind == HEAD and "rewind" in entry.payload["reason"] for entry in between):
+            asked = [pair for entry in between if entry.kind != EntryKind.HEAD for pair in entry.payload["ranges"]]
+            if any(entry.kind == EntryKind.HEAD and "rewind" in entry.payload["reason"] for entry in between):
                 asked = [(0, closed)]
             for end in {**shown.rows, **look.rows}:
                 changed = shown.rows.get(end) != look.rows.get(end)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from lab.model.stream import WINDOW_MS, Address, window_end
 from lab.model.violations import fail
 from rivertwice.timeline.first_load import FirstLoad
-from rivertwice.timeline.sequence import HEAD
+from rivertwice.timeline.sequence import EntryKind
 
 if TYPE_CHECKING:
     from lab.model.world import World
@@ -64,7 +64,7 @@ class LoadJudge:
         return any(
             low <= end - WINDOW_MS < high
             for entry in self.world.sequence[:sequence]
-            if entry.kind != HEAD and entry.payload["backfill"] != load.cover
+            if entry.kind != EntryKind.HEAD and entry.payload["backfill"] != load.cover
             for low, high in entry.payload["ranges"]
         )
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from lab.model.stream import State
 from lab.model.violations import fail
-from rivertwice.savepoint.operations.record import DONE, Operation, Restore
+from rivertwice.savepoint.operations.record import Operation, OperationStep, Restore
 
 if TYPE_CHECKING:
     from lab.model.saved import Saved
@@ -71,6 +71,11 @@ class SavepointJudge:
         names: set[str] = set()
         for operation in world.operations.values():
             base = world.savepoints.get(operation.savepoint)
-            if is_planned(operation) and operation.step == DONE and operation.child in counting and base is not None:
+            if (
+                is_planned(operation)
+                and operation.step == OperationStep.DONE
+                and operation.child in counting
+                and base is not None
+            ):
                 names |= set(operation.held) if base.proof is None else set()
         return names

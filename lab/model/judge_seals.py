@@ -12,9 +12,9 @@ from lab.model.stream import WINDOW_MS, Address, window_end
 from lab.model.verdicts import TOLERANCE, Sides, count_verdicts, judge_sides
 from lab.model.violations import fail
 from rivertwice.core.instants import to_ms
-from rivertwice.reconcile.model import Verdict
+from rivertwice.reconcile.model import RowVerdict
 from rivertwice.reconcile.seals.model import START, Seal, chain_hash
-from rivertwice.timeline.sequence import HEAD
+from rivertwice.timeline.sequence import EntryKind
 from rivertwice.timeline.served_stamp import ServedStamp
 from rivertwice.timeline.serving import Publication
 
@@ -155,7 +155,7 @@ class SealJudge:
         """Return window end to the newest publication that covers it, of those that the served table shows."""
         winners: dict[int, Publication] = {}
         for entry in self.world.sequence if stamp is not None else ():
-            if entry.kind == HEAD or stamp is None or entry.seq > stamp.sequence:
+            if entry.kind == EntryKind.HEAD or stamp is None or entry.seq > stamp.sequence:
                 continue
             publication = Publication.from_payload(entry.seq, entry.payload)
             for end in {*sides.truth, *sides.loaded, *(sides.served or {})}:
@@ -186,5 +186,5 @@ class SealJudge:
             fail(COUNTS, f"{seal.name} counts {counted}, {settled} are stored")
 
 
-def _said(verdict: Verdict) -> Said:
+def _said(verdict: RowVerdict) -> Said:
     return (verdict.verdict, verdict.late, verdict.dead)

@@ -18,7 +18,7 @@ from rivertwice.backfill.ranges import HalfOpenRange, subtract
 from rivertwice.core.errors import LeaseLostError, LogGapError, LostRaceError, RequestError, ServiceError
 from rivertwice.timeline.first_load import FirstLoad, LogZone
 from rivertwice.timeline.intent import Intent
-from rivertwice.timeline.sequence import PUBLICATION
+from rivertwice.timeline.sequence import EntryKind
 from rivertwice.timeline.served_rows import publications_of
 
 BLOCK = 2
@@ -107,7 +107,7 @@ def begin_after_load(world: World, load: FirstLoad) -> Steps:
     yield READ
     if world.broken != "loaded windows are not covered" and load.cover not in _published(world):
         seq = entries[-1].seq if entries else 0
-        world.append_entry(PUBLICATION, load.covering(seq + 1).to_payload(), seq)
+        world.append_entry(EntryKind.PUBLICATION, load.covering(seq + 1).to_payload(), seq)
         yield COVERED
         entries = list(world.sequence)
     if world.rules.select_head(entries) is None:

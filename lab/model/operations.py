@@ -14,9 +14,9 @@ from lab.model.saved import Saved
 from lab.model.savepoints import lease_saved, load_saved
 from lab.model.world import World
 from rivertwice.core.errors import LostRaceError, ServiceError
-from rivertwice.savepoint.manifest import RESTING
+from rivertwice.savepoint.manifest import StateBase
 from rivertwice.savepoint.operations import engine
-from rivertwice.savepoint.operations.record import RECORDED, Operation
+from rivertwice.savepoint.operations.record import Operation, OperationStep
 from rivertwice.savepoint.operations.steps import PLANS, OperationPlan, R, Step
 from rivertwice.stream.seal import SEALED
 from rivertwice.timeline.intent import Intent
@@ -26,7 +26,7 @@ _ANY = (engine.LOOKED, engine.SEALED, engine.HEAD_MOVED, engine.WANTED)
 POINTS = {
     (plan.noun, name): point(f"{plan.noun}: {name}")
     for plan in PLANS
-    for name in (plan.name_of(RECORDED), *(step.name for step in plan.steps), "given up", *_ANY)
+    for name in (plan.name_of(OperationStep.RECORDED), *(step.name for step in plan.steps), "given up", *_ANY)
 }
 STOP_WANTED = point("operation: stop wanted")
 DRAIN_PUT = point("operation: drain marker put")
@@ -71,7 +71,7 @@ class WorldEffects(ABC, Generic[R]):
 
     def lease(self, record: R) -> Generator[str | int]:
         """Load the savepoint, and keep prune away from all that the operation needs."""
-        self.saved = None if record.savepoint == RESTING else load_saved(self.world, record.savepoint)
+        self.saved = None if record.savepoint == StateBase.RESTING else load_saved(self.world, record.savepoint)
         for name in record.held:
             yield from lease_saved(self.world, self.me, load_saved(self.world, name), record.id, LEASE)
 

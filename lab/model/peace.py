@@ -12,7 +12,7 @@ from lab.model.process import Process
 from lab.model.stream import TOPIC
 from lab.model.violations import fail
 from lab.model.world import World
-from rivertwice.savepoint.operations.record import MOVED, Restore, Rewind
+from rivertwice.savepoint.operations.record import OperationStep, Restore, Rewind
 from rivertwice.timeline.intent import Intent
 
 ROUNDS = 700
@@ -91,12 +91,12 @@ class People:
         world = self.world
         if world.unfinished(Restore):
             self.restores += 1
-            moved = world.unfinished(Restore)[-1].step >= MOVED
+            moved = world.unfinished(Restore)[-1].step >= OperationStep.MOVED
             world.spawn("restore" if self.restores < 6 or moved or self.restores % 2 else "abandon")
             return reason_to_stand(world) if self.restores > 12 else ""
         if world.unfinished(Rewind):
             self.rewinds += 1
-            moved = world.unfinished(Rewind)[-1].step >= MOVED
+            moved = world.unfinished(Rewind)[-1].step >= OperationStep.MOVED
             world.spawn("rewind" if self.rewinds < 6 or moved or self.rewinds % 2 else "give up")
             return reason_to_stand(world) if self.rewinds > 12 else ""
         if is_at_end(world):

@@ -21,7 +21,7 @@ from rivertwice.reconcile.model import (
     LateRow,
     PairCount,
     RowId,
-    Verdict,
+    RowVerdict,
     balance_partitions,
     balance_total,
 )
@@ -77,7 +77,7 @@ def _is_unloaded(world: World, view: View) -> bool:
     return bool(world.rules.find_unloaded(world.load, counted, view.semantics))
 
 
-Judged = tuple[list[Verdict], Mapping[str, Mapping[str, int]], Mapping[str, Mapping[str, int]]]
+Judged = tuple[list[RowVerdict], Mapping[str, Mapping[str, int]], Mapping[str, Mapping[str, int]]]
 
 
 def _judge(world: World, run: Run, view: View) -> Generator[int, None, Judged]:
@@ -104,7 +104,7 @@ def _judge(world: World, run: Run, view: View) -> Generator[int, None, Judged]:
     return verdicts, merge_counts(before, _pairs(verdicts), ()), before
 
 
-def _pairs(verdicts: Sequence[Verdict]) -> list[tuple[str, str]]:
+def _pairs(verdicts: Sequence[RowVerdict]) -> list[tuple[str, str]]:
     return [(verdict.pair, verdict.verdict) for verdict in verdicts]
 
 
@@ -200,7 +200,7 @@ def _make_seal(
     world: World,
     run: Run,
     view: View,
-    verdicts: Sequence[Verdict],
+    verdicts: Sequence[RowVerdict],
     before: Mapping[str, Mapping[str, int]],
     records: Counted,
 ) -> Seal:
@@ -233,7 +233,7 @@ def _make_seal(
     )
 
 
-def _store(world: World, run: Run, verdicts: Sequence[Verdict], seal: Seal | None = None) -> Steps:
+def _store(world: World, run: Run, verdicts: Sequence[RowVerdict], seal: Seal | None = None) -> Steps:
     """Do what `store_run` and `store_seal` do, in their order."""
     known = world.reconciles
     if seal is not None and world.broken == "sealed before the verdicts":

@@ -23,10 +23,10 @@ from lab.model.savepoints import (
 from lab.model.stream import DELAY_MS, TOPIC
 from lab.model.world import World
 from rivertwice.core.errors import LostRaceError, RivertwiceError, SavepointError, ServiceError
-from rivertwice.savepoint.manifest import RESTING
+from rivertwice.savepoint.manifest import StateBase
 from rivertwice.savepoint.operations.engine import HEAD_MOVED
 from rivertwice.savepoint.operations.fall_back import moved_since, select_candidates
-from rivertwice.savepoint.operations.record import CHECKED, DRAINED, FORKED, REPLAYED, Restore
+from rivertwice.savepoint.operations.record import OperationStep, Restore
 from rivertwice.savepoint.operations.steps import OperationPlan, Step, select_plan
 from rivertwice.savepoint.plan import is_on_path
 from rivertwice.stream.damage import CheckpointView
@@ -48,7 +48,7 @@ def run_restore(world: World, me: Process) -> Steps:
 
 def run_planned(world: World, me: Process) -> Steps:
     """Restore from a savepoint that is taken now, of the drained checkpoint, or continue that."""
-    yield from run_operation(_plan(world, planned=True), RestoreEffects(world, me, Restore), RESTING)
+    yield from run_operation(_plan(world, planned=True), RestoreEffects(world, me, Restore), StateBase.RESTING)
 
 
 def _plan(world: World, *, planned: bool = False) -> OperationPlan[Restore]:
@@ -107,7 +107,7 @@ class RestoreEffects(WorldEffects[Restore]):
         """Decide what is to be done."""
         world = self.world
         parent = world.head()
-        if savepoint == RESTING:
+        if savepoint == StateBase.RESTING:
             return self.begin_planned(parent)
         name = savepoint
         if name is None:
@@ -144,7 +144,7 @@ class RestoreEffects(WorldEffects[Restore]):
         world.nonce += 1
         return Restore(
             f"restore-{world.nonce:08x}",
-            RESTING,
+            StateBase.RESTING,
             parent,
             world.free_name(),
             self.is_wanted(),
@@ -155,17 +155,17 @@ class RestoreEffects(WorldEffects[Restore]):
 
     def do(self, step: Step, record: Restore) -> Generator[str | int, None, Restore]:
         """Do a step."""
-        if step.number == CHECKED:
+        if step.number == OperationStep.CHECKED:
             self.check(record)
             return record
-        if step.number == DRAINED:
+        if step.number == OperationStep.DRAINED:
             return (yield from self.stop(record))
-        if step.number == FORKED:
+        if step.number == OperationStep.FORKED:
             forked: Restore = self.world.rules.plan_fork(record, self.world.path_rows(record.parent)[-1].batch)
             taken = None if self.saved is None else self.saved.view().manifest.batch
             is_based = taken is not None and (forked == record or taken == forked.forked_at)
             return forked if is_based or not record.planned else (yield from self.take(forked))
-        if step.number == REPLAYED:
+        if step.number == OperationStep.REPLAYED:
             return (yield from self.replay(record))
         return (yield from self.create(record))
 
@@ -173,14 +173,14 @@ class RestoreEffects(WorldEffects[Restore]):
         """Refuse what cannot be restored."""
         world, rules = self.world, self.world.rules
         last = world.path_rows(restore.parent)[-1]
-        resting = describe_row(world, RESTING, last, world.now)
+        resting = describe_row(world, StateBase.RESTING, last, world.now)
         manifest = resting if self.saved is None else self.saved.view().manifest
         rules.require_fingerprint(manifest, world.fingerprint())
         rules.require_on_path(manifest, rules.trace_path(restore.parent, world.timelines.__getitem__))
         rules.check_topics(manifest.topic_ids, {TOPIC: world.topic_id}, "model")
         end = {partition: bounds[1] for partition, bounds in last.ranges(TOPIC).items()}
         rules.require_reach(end, dict(enumerate(world.begin)), batch=last.batch, topic=TOPIC)
-        if restore.step < CHECKED:
+        if restore.step < OperationStep.CHECKED:
             for name in restore.held:
                 fetch(world, load_saved(world, name))
 
@@ -211,7 +211,7 @@ class RestoreEffects(WorldEffects[Restore]):
         world, saved = self.world, self.saved
         assert saved is not None
         manifest = load_saved(world, saved.name).view().manifest
-        if restore.step >= REPLAYED and restore.child in world.checkpoints:
+        if restore.step >= OperationStep.REPLAYED and restore.child in world.checkpoints:
             return restore
         world.checkpoints.pop(restore.child, None)
         work: Checkpoint = fetch(world, saved)
@@ -253,6 +253,8 @@ class RestoreEffects(WorldEffects[Restore]):
         self._take_another_child(record)
 
     def _take_another_child(self, restore: Restore) -> NoReturn:
-        self.write(replace(restore, step=CHECKED, child=self.world.free_name(), forked_at=None, replayed=0))
+        self.write(
+            replace(restore, step=OperationStep.CHECKED, child=self.world.free_name(), forked_at=None, replayed=0)
+        )
         message = f"{restore.id} forked at {restore.forked_at}, but {restore.parent} went on"
         raise LostRaceError(message)

@@ -12,7 +12,7 @@ from lab.model.savepoints import fetch
 from lab.model.stream import TOPIC
 from lab.model.world import World
 from rivertwice.core.errors import SavepointError, ServiceError
-from rivertwice.savepoint.operations.record import BRANCHED, CHECKED, COMPARED, COPIED, DRAINED, Rewind
+from rivertwice.savepoint.operations.record import OperationStep, Rewind
 from rivertwice.savepoint.operations.rewind_plan import Emitted
 from rivertwice.savepoint.operations.rewind_plan import RewindInputs as Seen
 from rivertwice.savepoint.operations.steps import REWIND, Step
@@ -30,8 +30,8 @@ def run_rewind(world: World, me: Process) -> Steps:
     """Rewind to a proved savepoint, or continue what was interrupted; every second one stops before the head first."""
     cut_off = world.unfinished(Rewind)
     number = int(cut_off[-1].id[-1], 16) if cut_off else world.nonce + 1
-    first = not cut_off or cut_off[-1].step < COMPARED
-    stop_after = COMPARED if first and number % 2 else None
+    first = not cut_off or cut_off[-1].step < OperationStep.COMPARED
+    stop_after = OperationStep.COMPARED if first and number % 2 else None
     yield from run_operation(REWIND, RewindEffects(world, me, Rewind), None, stop_after=stop_after)
 
 
@@ -90,17 +90,17 @@ class RewindEffects(WorldEffects[Rewind]):
         """Do a step."""
         world, saved = self.world, self.saved
         assert saved is not None
-        if step.number == CHECKED:
+        if step.number == OperationStep.CHECKED:
             fetch(world, saved)
             return record
-        if step.number == DRAINED:
+        if step.number == OperationStep.DRAINED:
             return (yield from self.stop(record))
-        if step.number == COPIED:
+        if step.number == OperationStep.COPIED:
             yield HELD
             world.checkpoints[record.child] = fetch(world, saved)
             yield COPIED_AT
             return record
-        if step.number == BRANCHED:
+        if step.number == OperationStep.BRANCHED:
             last = next(row for row in world.path_rows(record.parent) if row.batch == record.batch)
             line = world.timelines[record.parent].fork(last, record.child, world.now)
             world.timelines.setdefault(record.child, line)

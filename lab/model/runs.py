@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from rivertwice.core.instants import from_ms
 from rivertwice.log.addresses import Part
-from rivertwice.reconcile.model import Account, DefectFinding, Verdict
+from rivertwice.reconcile.model import Account, DefectFinding, RowVerdict
 from rivertwice.reconcile.results import VERDICTS
 from rivertwice.reconcile.seals.look import ChangesSinceSeal, Decision
 from rivertwice.reconcile.seals.model import Seal
@@ -72,7 +72,7 @@ class Reconciles:
         self.names.append(f"r{len(self.names) + 1}")
         return self.names[-1]
 
-    def store_verdicts(self, run: str, verdicts: Sequence[Verdict]) -> bool:
+    def store_verdicts(self, run: str, verdicts: Sequence[RowVerdict]) -> bool:
         """Store a run's rows once; say whether they were stored."""
         is_new = run not in self.verdicts
         self.verdicts.setdefault(run, [_row(run, verdict) for verdict in verdicts])
@@ -90,7 +90,7 @@ class Reconciles:
         return verdicts_in(pa.Table.from_pylist(rows, schema=_SCHEMA), chain)
 
 
-def _row(run: str, verdict: Verdict) -> dict[str, Any]:
+def _row(run: str, verdict: RowVerdict) -> dict[str, Any]:
     return {
         "run": run,
         "pair": verdict.pair,

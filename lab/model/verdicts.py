@@ -9,11 +9,11 @@ from functools import cache
 
 from lab.model.stream import TOPIC, WINDOW_MS, Address, Record, window_end
 from rivertwice.definition.definition import parse_files
-from rivertwice.reconcile.model import SERVED, STREAM, RowId, Verdict
+from rivertwice.reconcile.model import SERVED, STREAM, RowId, RowVerdict
 from rivertwice.reconcile.seals.model import meaning_of
 from rivertwice.reconcile.view import DefinitionVersion
 from rivertwice.timeline.serving import Publication
-from rivertwice.timeline.verdicts import AGREES, DEFECT, LATE, OPEN
+from rivertwice.timeline.verdicts import Verdict
 
 EXACT, RELAXED = "b1", "b2"
 TOLERANCE = {EXACT: 0, RELAXED: 1}
@@ -104,7 +104,7 @@ def row_of(end: int) -> RowId:
     return RowId(end - WINDOW_MS, end, "")
 
 
-def judge_sides(sides: Sides) -> list[Verdict]:
+def judge_sides(sides: Sides) -> list[RowVerdict]:
     """Return the verdict of each window that any side has."""
     verdicts = [_judge_stream(sides, end) for end in sorted({*sides.truth, *sides.emitted})]
     if sides.served is not None:
@@ -112,19 +112,19 @@ def judge_sides(sides: Sides) -> list[Verdict]:
     return verdicts
 
 
-def _judge_stream(sides: Sides, end: int) -> Verdict:
+def _judge_stream(sides: Sides, end: int) -> RowVerdict:
     late, dead = sides.late.get(end, set()), sides.dead.get(end, set())
     if end > sides.closed_ms:
-        return Verdict(STREAM, row_of(end), OPEN, "", "")
+        return RowVerdict(STREAM, row_of(end), Verdict.OPEN, "", "")
     expected = sides.truth.get(end, set()) - late - dead
     differing = expected ^ set(sides.emitted.get(end, frozenset()))
     return _verdict(STREAM, end, len(differing) > sides.tolerance, len(late), len(dead))
 
 
-def _judge_served(sides: Sides, end: int) -> Verdict:
+def _judge_served(sides: Sides, end: int) -> RowVerdict:
     assert sides.served is not None, "the caller asked"
     if end > sides.served_ms:
-        return Verdict(SERVED, row_of(end), OPEN, "", "")
+        return RowVerdict(SERVED, row_of(end), Verdict.OPEN, "", "")
     truth, served = _served_truth(sides, end), set(sides.served.get(end, frozenset()))
     if truth == served:
         return _verdict(SERVED, end, False, 0, 0)
@@ -147,10 +147,12 @@ def _is_since(winner: Publication, address: Address) -> bool:
     return address[1] >= int(winner.as_of[TOPIC].get(address[0] % 10, 0))
 
 
-def _verdict(pair: str, end: int, differs: bool, late: int, dead: int) -> Verdict:
+def _verdict(pair: str, end: int, differs: bool, late: int, dead: int) -> RowVerdict:
     if differs:
-        return Verdict(pair, row_of(end), DEFECT, "", "both")
-    return Verdict(pair, row_of(end), LATE if late or dead else AGREES, "", "both", late=late, dead=dead)
+        return RowVerdict(pair, row_of(end), Verdict.DEFECT, "", "both")
+    return RowVerdict(
+        pair, row_of(end), Verdict.LATE if late or dead else Verdict.AGREES, "", "both", late=late, dead=dead
+    )
 
 
 def count_verdicts(verdicts: Iterable[tuple[str, str]]) -> dict[str, dict[str, int]]:

@@ -25,13 +25,13 @@ from rivertwice.backfill.model import BackfillPlan
 from rivertwice.core.errors import LostRaceError
 from rivertwice.core.homes import Place
 from rivertwice.savepoint.manifest import Manifest
-from rivertwice.savepoint.operations.record import DONE, Operation, Restore
+from rivertwice.savepoint.operations.record import Operation, OperationStep, Restore
 from rivertwice.storage.lease_terms import LeaseRecord
 from rivertwice.timeline.first_load import FirstLoad, LogZone
 from rivertwice.timeline.intent import Exit, Heartbeat, Intent
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import Timeline
-from rivertwice.timeline.sequence import HEAD, Entry
+from rivertwice.timeline.sequence import Entry, EntryKind
 from rivertwice.timeline.served_stamp import ServedStamp
 
 Found = TypeVar("Found")
@@ -335,17 +335,24 @@ class World(Outside):
 
     def move_head(self, timeline: str, reason: str, expected: int) -> Entry:
         """Let a timeline serve."""
-        return self.append_entry(HEAD, {"timeline": timeline, "reason": reason}, expected)
+        return self.append_entry(EntryKind.HEAD, {"timeline": timeline, "reason": reason}, expected)
 
     def unfinished(self, kind: type[Found]) -> list[Found]:
         """Return the operations of a kind that are not done."""
         return [
-            operation for operation in self.operations.values() if operation.step < DONE and isinstance(operation, kind)
+            operation
+            for operation in self.operations.values()
+            if operation.step < OperationStep.DONE and isinstance(operation, kind)
         ]
 
     def needed(self) -> list[str]:
         """Return the savepoints that an interrupted operation will continue with."""
-        return [name for operation in self.operations.values() if operation.step < DONE for name in operation.held]
+        return [
+            name
+            for operation in self.operations.values()
+            if operation.step < OperationStep.DONE
+            for name in operation.held
+        ]
 
     def awaiting(self) -> list[Restore]:
         """Return the planned restores whose savepoint is not proved yet, by the product's rule."""

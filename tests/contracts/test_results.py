@@ -19,7 +19,7 @@ from rivertwice.core.homes import parse_place
 from rivertwice.core.settings import Settings
 from rivertwice.storage.table import Table
 from rivertwice.timeline.served import export_sha256
-from rivertwice.timeline.served_stamp import METADATA_KEY, ServedStamp
+from rivertwice.timeline.served_stamp import SERVED_KEY, ServedStamp
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def settings(store_place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("RIVERTWICE_SHARED", store_place)
     for day in range(3):
         rows = pa.Table.from_pylist(list(rows_of_day(day)), SCHEMA)
-        metadata = {METADATA_KEY: ServedStamp(1, "t1", day).plain()}
+        metadata = {SERVED_KEY: ServedStamp(1, "t1", day).plain()}
         Table(settings.pipeline("p").tables.served).append(rows, metadata=metadata)
     return settings
 

@@ -20,7 +20,7 @@ from rivertwice.reconcile.model import DefectFinding, RowId
 from rivertwice.reconcile.report import ReconcileReport
 from rivertwice.storage.table import Table
 from rivertwice.timeline.ledger import LedgerRow, from_table, to_table
-from rivertwice.timeline.served_stamp import served_stamp
+from rivertwice.timeline.served_stamp import read_served_stamp
 
 WINDOW = timedelta(seconds=10)
 Rows = list[dict[str, Any]]
@@ -117,7 +117,7 @@ def _raise_total(_: Rows, row: dict[str, Any]) -> None:
 def _served(number: int, column: str) -> Callable[[World], Marks]:
     def plant(world: World) -> Marks:
         start = world.windows[number]
-        stamp = served_stamp(world.home)
+        stamp = read_served_stamp(world.home)
         assert stamp is not None
 
         def act(rows: Rows) -> None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from homes.ledger import NOW, ledger_row
 from homes.project import make_project
 from rivertwice.backfill.model import BackfillPlan, BackfillRequest, BackfillView, BatchZone
-from rivertwice.backfill.store import ChunkRecord, app_of, stamp_rows
+from rivertwice.backfill.store import ChunkRecord, backfill_app, stamp_rows
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.instants import TimeRange, from_ms
 from rivertwice.core.settings import Settings
@@ -197,6 +197,6 @@ def write_chunk(
             records[hour * HOUR] = records.get(hour * HOUR, 0) + n
     Table(home.tables.corrections, partition_by=["_day"]).append(
         stamp_rows(table, plan.id, chunk, "window_start"),
-        transactions={app_of(plan.id): chunk},
+        transactions={backfill_app(plan.id): chunk},
         metadata={"backfill": json.loads(json.dumps(ChunkRecord(chunk, table.num_rows, records).to_json(plan.id)))},
     )

@@ -23,7 +23,7 @@ from homes.ledger import ledger_row
 from homes.project import make_project
 from rivertwice.backfill.model import BackfillPlan, BackfillRequest, BackfillView, BatchZone
 from rivertwice.backfill.plan import plan_backfill
-from rivertwice.backfill.store import ChunkRecord, app_of, backfill_folder, save_plan, stamp_rows
+from rivertwice.backfill.store import ChunkRecord, backfill_app, backfill_folder, save_plan, stamp_rows
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.instants import TimeRange, from_ms, to_iso, to_ms
 from rivertwice.core.settings import Settings
@@ -35,12 +35,12 @@ from rivertwice.storage.local import replace_json
 from rivertwice.storage.table import Table
 from rivertwice.timeline.digest import key_text
 from rivertwice.timeline.judgements import Increment
-from rivertwice.timeline.ledger import METADATA_KEY, append_ledger
+from rivertwice.timeline.ledger import LEDGER_KEY, append_ledger
 from rivertwice.timeline.sequence import last_seq, move_head, publish, read_sequence
 from rivertwice.timeline.served import rebuild_served
 from rivertwice.timeline.serving import Publication
 from rivertwice.timeline.upkeep import keep_up
-from rivertwice.timeline.verdicts import AGREES, DEFECT, LATE, NOT_COMPARABLE, OPEN
+from rivertwice.timeline.verdicts import Verdict
 
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 SIZE = timedelta(hours=8)
@@ -170,7 +170,7 @@ def _commit_batch(home: PipelineHome, bundle: Bundle, past: Past, day: int) -> N
     Table(home.tables.changelog, partition_by=["_day"]).append(
         stamped(emitted, "t1", day, to_iso(FIRST + timedelta(days=day - 1))[:10]),
         transactions={f"{home.root.name}#t1": day},
-        metadata={METADATA_KEY: row.to_json()},
+        metadata={LEDGER_KEY: row.to_json()},
     )
     append_ledger(home, [row])
 
@@ -211,7 +211,7 @@ def _publish(
     records = {start_of(day, window): EACH * past.keys for day in range(first, last) for window in range(A_DAY)}
     Table(home.tables.corrections, partition_by=["_day"]).append(
         stamp_rows(table, plan.id, 0, "window_start"),
-        transactions={app_of(plan.id): 0},
+        transactions={backfill_app(plan.id): 0},
         metadata={"backfill": ChunkRecord(0, table.num_rows, records).to_json(plan.id)},
     )
     audit = {"format": 1, "passed": True, "backfill": plan.id, "rows": table.num_rows, "records": 1, "checks": []}
@@ -244,7 +244,8 @@ def _reconcile(
     for window in range(A_DAY):
         start = start_of(last, window)
         stored += [
-            StoredVerdict(pair, start, start + SIZE_MS, None, OPEN, "", rows=past.keys) for pair in ("stream", "served")
+            StoredVerdict(pair, start, start + SIZE_MS, None, Verdict.OPEN, "", rows=past.keys)
+            for pair in ("stream", "served")
         ]
     run = f"rc-{day:05d}" + ("" if again is None or day != past.closed else "-again")
     counts = _counts(past, last, late, repaired)
@@ -285,8 +286,8 @@ def _judge_day(
     *,
     is_repaired: bool,
 ) -> None:
-    odd = {(start_of(0, 1), past.names[0]): (DEFECT, "1 record is missing without a cause")}
-    odd[start_of(1, 2), past.names[-1]] = (NOT_COMPARABLE, "records of the window are lost")
+    odd = {(start_of(0, 1), past.names[0]): (Verdict.DEFECT, "1 record is missing without a cause")}
+    odd[start_of(1, 2), past.names[-1]] = (Verdict.NOT_COMPARABLE, "records of the window are lost")
     for window in range(A_DAY):
         start = start_of(day, window)
         for pair in ("stream", "served"):
@@ -299,11 +300,13 @@ def _judge_day(
                     own += 1
                 elif (start, key) in late and (pair == "stream" or not is_repaired):
                     why = f"1 of {EACH} records came after the window closed"
-                    stored.append(StoredVerdict(pair, start, start + SIZE_MS, text, LATE, why, late=1))
+                    stored.append(StoredVerdict(pair, start, start + SIZE_MS, text, Verdict.LATE, why, late=1))
                     causes.append(_cause(pair, day, start, text))
                     own += 1
             if own < past.keys:
-                stored.append(StoredVerdict(pair, start, start + SIZE_MS, None, AGREES, "equal", rows=past.keys - own))
+                stored.append(
+                    StoredVerdict(pair, start, start + SIZE_MS, None, Verdict.AGREES, "equal", rows=past.keys - own)
+                )
 
 
 def _cause(pair: str, day: int, start: int, key: str) -> ReconcileCause:
@@ -329,11 +332,11 @@ def _counts(past: Past, last: int, late: dict[int, list[tuple[int, str]]], repai
     served = sum(len(each) for day, each in late.items() if repaired <= day < last)
     return {
         pair: {
-            AGREES: rows - odd - number,
-            LATE: number,
-            OPEN: A_DAY * past.keys,
-            DEFECT: min(odd, 1),
-            NOT_COMPARABLE: int(odd > 1),
+            Verdict.AGREES: rows - odd - number,
+            Verdict.LATE: number,
+            Verdict.OPEN: A_DAY * past.keys,
+            Verdict.DEFECT: min(odd, 1),
+            Verdict.NOT_COMPARABLE: int(odd > 1),
         }
         for pair, number in (("stream", stream), ("served", served))
     }

@@ -12,7 +12,7 @@ from homes.delivery import DeliveryHome, Row
 from homes.ledger import ledger_row
 from rivertwice.definition.bundle import load_bundle
 from rivertwice.storage.table import Table
-from rivertwice.timeline.ledger import METADATA_KEY, append_ledger
+from rivertwice.timeline.ledger import LEDGER_KEY, append_ledger
 from rivertwice.versions.begin import begin_version
 from rivertwice.versions.serve import Switched, serve_version
 
@@ -52,7 +52,7 @@ class SecondVersion(DeliveryHome):
         table = shape(emitted("t1", batch, *rows))
         row = ledger_row(batch, "t1", bundle=self.bundle.id, batch_watermark_ms=closed * HOUR, emitted=len(rows))
         Table(self.home.tables.changelog).append(
-            table, transactions={f"p#{batch}": batch}, metadata={METADATA_KEY: row.to_json()}
+            table, transactions={f"p#{batch}": batch}, metadata={LEDGER_KEY: row.to_json()}
         )
         append_ledger(self.home, [row])
 

@@ -26,7 +26,7 @@ from rivertwice.deliver.refusals import RefusedRecord, SetAside, none_aside
 from rivertwice.deliver.wire import position_from_json, position_to_json, value_text
 from rivertwice.log.kafka import end_offsets
 from rivertwice.storage.table import Table
-from rivertwice.timeline.ledger import METADATA_KEY, append_ledger
+from rivertwice.timeline.ledger import LEDGER_KEY, append_ledger
 from rivertwice.timeline.lineage import Fork
 from rivertwice.timeline.sequence import last_seq, move_head, publish
 from rivertwice.timeline.served import read_served, rebuild_served
@@ -64,7 +64,7 @@ class DeliveryHome:
         Table(self.home.tables.changelog, partition_by=["_day"]).append(
             emitted(timeline, batch, *rows),
             transactions={f"p#{timeline}": batch},
-            metadata={METADATA_KEY: row.to_json()},
+            metadata={LEDGER_KEY: row.to_json()},
         )
         if copy:
             append_ledger(self.home, [row])

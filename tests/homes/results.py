@@ -12,7 +12,7 @@ from homes.backfill import make_home
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.settings import Settings
 from rivertwice.storage.table import Table
-from rivertwice.timeline.served_stamp import METADATA_KEY, ServedStamp
+from rivertwice.timeline.served_stamp import SERVED_KEY, ServedStamp
 
 FIRST = datetime(2024, 1, 1, tzinfo=UTC)
 SCHEMA = pa.schema(
@@ -59,7 +59,7 @@ def make_served(root: Path, days: int = 5) -> tuple[Settings, PipelineHome]:
     for day in range(days):
         stamp = ServedStamp(1, "t1", 9 if day == days - 1 else day)
         rows = pa.Table.from_pylist(list(rows_of_day(day)), SCHEMA)
-        Table(home.tables.served).append(rows, metadata={METADATA_KEY: stamp.plain()})
+        Table(home.tables.served).append(rows, metadata={SERVED_KEY: stamp.plain()})
     return settings, home
 
 

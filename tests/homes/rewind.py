@@ -26,9 +26,9 @@ from rivertwice.savepoint.take import take_savepoint
 from rivertwice.storage.table import Table
 from rivertwice.stream.checkpoint import Goal
 from rivertwice.stream.result_rows import changelog_rows
-from rivertwice.stream.seal import app_of
+from rivertwice.stream.seal import stream_app
 from rivertwice.timeline.intent import write_intent
-from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, append_ledger
+from rivertwice.timeline.ledger import LEDGER_KEY, LedgerRow, append_ledger
 from rivertwice.timeline.lineage import path_ledger
 
 _TIME = pa.timestamp("us", "UTC")
@@ -71,8 +71,8 @@ def commit(home: PipelineHome, row: LedgerRow, counts: dict[tuple[int, str], int
     """Commit a batch as the sink does: rows, ledger row and transaction in one, then the ledger's copy."""
     Table(home.tables.changelog, partition_by=["_day"]).append(
         changelog_rows(emitted_rows(counts), row.timeline, row.batch),
-        transactions={app_of(row.pipeline, row.timeline): row.batch},
-        metadata={METADATA_KEY: row.to_json()},
+        transactions={stream_app(row.pipeline, row.timeline): row.batch},
+        metadata={LEDGER_KEY: row.to_json()},
     )
     append_ledger(home, [row])
 

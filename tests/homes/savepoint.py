@@ -19,7 +19,7 @@ from rivertwice.savepoint.manifest import FileEntry, Manifest
 from rivertwice.savepoint.records import SavepointLease
 from rivertwice.storage.local import LocalStore
 from rivertwice.storage.table import Table
-from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, append_ledger
+from rivertwice.timeline.ledger import LEDGER_KEY, LedgerRow, append_ledger
 from rivertwice.timeline.lineage import Fork, Timeline, create_timeline
 from rivertwice.timeline.sequence import last_seq, move_head
 
@@ -92,7 +92,7 @@ def commit_batches(home: PipelineHome, rows: list[LedgerRow]) -> None:
     for one in rows:
         stamps = pa.table({"_timeline": pa.array([], pa.string()), "_batch": pa.array([], pa.int64())})
         Table(home.tables.changelog).append(
-            stamps, transactions={f"{one.pipeline}#{one.timeline}": one.batch}, metadata={METADATA_KEY: one.to_json()}
+            stamps, transactions={f"{one.pipeline}#{one.timeline}": one.batch}, metadata={LEDGER_KEY: one.to_json()}
         )
     append_ledger(home, rows)
 

@@ -9,7 +9,7 @@ from rivertwice.reconcile.model import STREAM
 from rivertwice.reconcile.seals.look import ChangesSinceSeal
 from rivertwice.reconcile.seals.model import Seal, SealedPart
 from rivertwice.timeline.lineage import Segment
-from rivertwice.timeline.sequence import HEAD, Entry
+from rivertwice.timeline.sequence import Entry, EntryKind
 from rivertwice.timeline.served_stamp import ServedStamp
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -35,7 +35,7 @@ SEAL = Seal(
 LOOK = ChangesSinceSeal(
     path=[Segment("t1", 0, None)],
     last=("t1", 5),
-    entries=[Entry(1, HEAD, {"timeline": "t1"}, NOW)],
+    entries=[Entry(1, EntryKind.HEAD, {"timeline": "t1"}, NOW)],
     stamp=ServedStamp(1, "t1", 5),
     seal=SEAL,
 )

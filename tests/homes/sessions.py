@@ -13,7 +13,7 @@ from homes.backfill import add_timeline
 from homes.ledger import NOW, ledger_row
 from homes.project import make_project
 from rivertwice.backfill.model import BackfillPlan
-from rivertwice.backfill.store import ChunkRecord, app_of, stamp_rows
+from rivertwice.backfill.store import ChunkRecord, backfill_app, stamp_rows
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.instants import from_ms, to_iso
 from rivertwice.core.settings import Settings
@@ -183,7 +183,7 @@ def write_sessions(home: PipelineHome, plan: BackfillPlan, chunk: int, rows: Seq
             records[row.start_ms] = records.get(row.start_ms, 0) + row.n
     Table(home.tables.corrections, partition_by=["_day"]).append(
         stamp_rows(made, plan.id, chunk, "window_start"),
-        transactions={app_of(plan.id): chunk},
+        transactions={backfill_app(plan.id): chunk},
         metadata={"backfill": json.loads(json.dumps(ChunkRecord(chunk, made.num_rows, records).to_json(plan.id)))},
         widen=True,
     )

@@ -19,7 +19,7 @@ from rivertwice.definition.bundle import Bundle, build_bundle, save_bundle
 from rivertwice.storage.table import Table
 from rivertwice.storage.table_log import CUT, EMPTY, GONE, LOG, entry_path
 from rivertwice.timeline.digest import digest_rows
-from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, append_ledger
+from rivertwice.timeline.ledger import LEDGER_KEY, LedgerRow, append_ledger
 from rivertwice.timeline.sequence import move_head
 
 ZEROS, MIDDLE = "zeros", "zeros in the middle"
@@ -77,7 +77,7 @@ def add_batch(
             side_rows(timeline, batch, row.late_rows), transactions={f"{app}/late": batch}, metadata={"late": note}
         )
     Table(home.tables.changelog, partition_by=["_day"]).append(
-        emitted(timeline, batch, *rows), transactions={app: batch}, metadata={METADATA_KEY: row.to_json()}
+        emitted(timeline, batch, *rows), transactions={app: batch}, metadata={LEDGER_KEY: row.to_json()}
     )
     if ledger:
         append_ledger(home, [row])

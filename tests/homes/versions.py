@@ -29,7 +29,7 @@ from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.lineage import head_path
 from rivertwice.timeline.sequence import move_head, read_sequence
 from rivertwice.timeline.served import rebuild_served
-from rivertwice.timeline.served_stamp import served_stamp
+from rivertwice.timeline.served_stamp import read_served_stamp
 from rivertwice.versions.begin import begin_version
 from rivertwice.versions.model import ExcludedWindows, Parity
 from rivertwice.versions.proof import read_proof
@@ -153,7 +153,7 @@ class World:
                 amendments=0,
                 end_offsets={},
                 settled_ms=until * HOUR,
-                served=served_stamp(home),
+                served=read_served_stamp(home),
                 counts={},
                 parts={},
                 emitted=0,

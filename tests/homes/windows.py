@@ -17,7 +17,7 @@ from rivertwice.definition.bundle import Bundle, build_bundle, save_bundle
 from rivertwice.log.archive_table import PARTITION_BY, SCHEMA, transaction_names
 from rivertwice.storage.table import Table
 from rivertwice.timeline.digest import digest_rows
-from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, append_ledger
+from rivertwice.timeline.ledger import LEDGER_KEY, LedgerRow, append_ledger
 from rivertwice.timeline.lineage import Fork, Timeline, create_timeline
 from rivertwice.timeline.sequence import last_seq, move_head, publish
 from rivertwice.timeline.serving import Publication
@@ -159,7 +159,7 @@ class WindowHome:
         }
         rows = pa.table({**stamps, **{name: emitted[name] for name in emitted.schema.names}})
         Table(self.home.tables.changelog, partition_by=["_day"]).append(
-            rows, transactions={f"p#{self.timeline}": number}, metadata={METADATA_KEY: row.to_json()}
+            rows, transactions={f"p#{self.timeline}": number}, metadata={LEDGER_KEY: row.to_json()}
         )
         append_ledger(self.home, [row])
 

@@ -21,7 +21,7 @@ from rivertwice.savepoint.catalogue import load_savepoint
 from rivertwice.timeline.intent import write_intent
 from rivertwice.timeline.sequence import read_sequence
 from rivertwice.timeline.served import export_sha256
-from rivertwice.timeline.served_stamp import served_stamp, serving_by_stamp
+from rivertwice.timeline.served_stamp import read_served_stamp, serving_by_stamp
 from rivertwice.versions.serve import read_switches
 from running.waiting import wait_for
 from running.warm_spark import small_jobs
@@ -153,7 +153,7 @@ def test_windows_that_lost_flights_are_found_repaired_and_agree_afterwards(world
 
     world.run("backfill", {"scope": "stale", "reason": "the storm"})
     newest = read_sequence(world.home)[-1]
-    stamp = served_stamp(world.home)
+    stamp = read_served_stamp(world.home)
     assert newest.kind == "publication"
     assert stamp is not None
     assert stamp.sequence == newest.seq

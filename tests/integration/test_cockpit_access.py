@@ -15,7 +15,7 @@ import pytest
 from playwright.sync_api import expect
 
 from homes.project import FLIGHTS, make_project, rename
-from rivertwice.agent.alert_model import WARNING, AlertCause, Report
+from rivertwice.agent.alert_model import AlertCause, AlertSeverity, Report
 from rivertwice.agent.alert_store import alerts_of
 from rivertwice.core.instants import utc_now
 from rivertwice.core.settings import Settings
@@ -259,8 +259,12 @@ def test_an_unknown_act_is_not_found_and_no_page_may_frame_ours(settings: Settin
 @pytest.mark.browser
 @pytest.mark.skipif(find_chromium() is None, reason="no Chromium on this machine")
 def test_an_alert_is_acknowledged_in_the_page_with_name_and_reason(settings: Settings) -> None:
-    alerts_of(settings).report(Report(AlertCause(BLUE, "lag"), WARNING, "lag is 9000 (limit 100)", "agent"), utc_now())
-    alerts_of(settings).report(Report(AlertCause(RED, "lag"), WARNING, "of the other team", "agent"), utc_now())
+    alerts_of(settings).report(
+        Report(AlertCause(BLUE, "lag"), AlertSeverity.WARNING, "lag is 9000 (limit 100)", "agent"), utc_now()
+    )
+    alerts_of(settings).report(
+        Report(AlertCause(RED, "lag"), AlertSeverity.WARNING, "of the other team", "agent"), utc_now()
+    )
     (alert,) = ask(settings, "vera", "GET", f"/api/p/{BLUE}/alerts").json()["open"]
     refused = act(settings, "ursula", BLUE, "alert.acknowledge", fields={"alert": "al-0000000000000000"})
     assert (refused.status_code, "nothing to acknowledge" in refused.text) == (400, True)

@@ -17,7 +17,7 @@ from rivertwice.local.broker import BrokerInfo
 from rivertwice.savepoint.catalogue import hash_tree, list_savepoints, load_savepoint
 from rivertwice.savepoint.feed import session_of
 from rivertwice.savepoint.keep_up import keep_up
-from rivertwice.savepoint.manifest import RESTING
+from rivertwice.savepoint.manifest import StateBase
 from rivertwice.savepoint.operations.restore import restore_savepoint
 from rivertwice.savepoint.plan import load_state_definition
 from rivertwice.savepoint.proof import last_attempt, read_state
@@ -90,7 +90,7 @@ def test_behind_many_batches_none_is_replayed_and_the_proof_follows_later(world,
     with monkeypatch.context() as patch:
         patch_effect(patch, "session_of", no_spark)
         patch_effect(patch, "replay_recorded", no_spark)
-        report = restore_savepoint(settings, NAME, RESTING)
+        report = restore_savepoint(settings, NAME, StateBase.RESTING)
     assert (head(home), report.forked_at, report.replayed) == ("t2", last, 0)
     assert rows_of(settings) == rows
     assert [asdict(row) for row in path_ledger(home)] == ledger
@@ -122,7 +122,7 @@ def test_killed_around_any_step_and_resumed_it_is_the_same(world, spark, monkeyp
         with monkeypatch.context() as patch:
             die_around(patch, "write_operation", count=count, after=True)
             with pytest.raises(Crash):
-                restore_savepoint(own, NAME, RESTING)
+                restore_savepoint(own, NAME, StateBase.RESTING)
         if count < STEPS:
             report = restore_savepoint(own, NAME)
             assert (report.resumed, report.replayed, report.forked_at) == (True, 0, last)
@@ -146,7 +146,7 @@ def rot_newest_changes(checkpoint: Path) -> None:
 def test_a_savepoint_of_a_state_that_had_rotted_is_not_proved(world, spark):
     settings, origin = world
     home = settings.pipeline(NAME)
-    taken = load_savepoint(home, restore_savepoint(settings, NAME, RESTING).savepoint)
+    taken = load_savepoint(home, restore_savepoint(settings, NAME, StateBase.RESTING).savepoint)
     checkpoint = home.savepoints / taken.id / "checkpoint"
     rot_newest_changes(checkpoint)
     whole = replace(taken.manifest, files=hash_tree(checkpoint))
@@ -166,7 +166,7 @@ def test_the_stream_goes_on_exactly_as_without_the_restore(world, tmp_path):
     home = settings.pipeline(NAME)
     shutil.copytree(settings.home, tmp_path / "untouched")
     untouched = Settings(settings.project, tmp_path / "untouched", settings.bootstrap, settings.spark_master)
-    restore_savepoint(settings, NAME, RESTING)
+    restore_savepoint(settings, NAME, StateBase.RESTING)
     produce(settings, NAME, flights(SECOND, seed=2, start=BEGINS + timedelta(minutes=2 * FIRST)))
     run_to_end(settings, NAME)
     run_to_end(untouched, NAME)

@@ -39,7 +39,7 @@ from rivertwice.retention.accept import accept_gap
 from rivertwice.retention.view import view_retention
 from rivertwice.savepoint.catalogue import load_savepoint
 from rivertwice.savepoint.feed import session_of
-from rivertwice.savepoint.manifest import BEGINNING
+from rivertwice.savepoint.manifest import StateBase
 from rivertwice.savepoint.operations.restore import restore_savepoint
 from rivertwice.savepoint.plan import load_state_definition
 from rivertwice.savepoint.proof import describe_difference, read_state
@@ -259,9 +259,9 @@ def test_a_state_is_made_from_the_beginning_across_archive_and_log(
     kafka.delete_records(world.settings, world.topics["a"], {0: 5, 1: 5})  # t1 began at 0
     before = path_ledger(home)
 
-    report = restore_savepoint(world.settings, two.NAME, BEGINNING, spark=spark)
+    report = restore_savepoint(world.settings, two.NAME, StateBase.BEGINNING, spark=spark)
 
-    assert (report.savepoint, report.timeline, report.forked_at) == (BEGINNING, "t2", before[-1].batch)
+    assert (report.savepoint, report.timeline, report.forked_at) == (StateBase.BEGINNING, "t2", before[-1].batch)
     assert report.replayed == len(before)
     assert head(home) == "t2"
     last = before[-1].batch

@@ -16,7 +16,7 @@ from rivertwice.read.facts import Facts, RunVerdict, Savepoints
 from rivertwice.stream.lease import Owner
 from rivertwice.timeline.intent import Heartbeat, Intent
 from rivertwice.timeline.result_status import ServedEnd
-from rivertwice.timeline.sequence import HEAD, PUBLICATION, Entry
+from rivertwice.timeline.sequence import Entry, EntryKind
 
 NOW = datetime(2026, 11, 27, 3, tzinfo=UTC)
 WATERMARK = datetime(2026, 11, 27, 2, 50, tzinfo=UTC)
@@ -51,8 +51,8 @@ WELL = Facts(
     observation=SEEN,
     stream=STREAM,
     verdict=VERDICT,
-    head=Entry(1, HEAD, {"timeline": "t1", "reason": "first"}, ago(days=3)),
-    published=Entry(3, PUBLICATION, {"backfill": "bf-1"}, ago(hours=1)),
+    head=Entry(1, EntryKind.HEAD, {"timeline": "t1", "reason": "first"}, ago(days=3)),
+    published=Entry(3, EntryKind.PUBLICATION, {"backfill": "bf-1"}, ago(hours=1)),
     began_at=ago(days=3),
     savepoints=Savepoints(ago(minutes=30), timedelta(hours=2)),
     reconcile_every=timedelta(hours=1),

@@ -45,7 +45,7 @@ from rivertwice.reconcile.kinds.stateful import StatefulJudge
 from rivertwice.reconcile.model import RowId, Values
 from rivertwice.reconcile.verdict import judge_stream
 from rivertwice.reconcile.view import shape_of
-from rivertwice.timeline.verdicts import AGREES, DEFECT, NOT_COMPARABLE
+from rivertwice.timeline.verdicts import Verdict
 from running.tiers import LANDING
 
 pytestmark = pytest.mark.spark
@@ -79,7 +79,7 @@ def check_rows(run: Run, batches: list[Batch], loop: Loop) -> None:
     came = [plain(row, one.values, columns) for row, found in run.evidence.stream.items() for one in found]
     assert sorted(came, key=str) == expected
     assert sorted((plain(*one, columns) for one in run.evidence.expected.items()), key=str) == expected
-    assert all(verdict.verdict != DEFECT for verdict in judge_stream(run.evidence))
+    assert all(verdict.verdict != Verdict.DEFECT for verdict in judge_stream(run.evidence))
     assert set(run.partitions) == {Part("events", 0), Part("others", 0)}
     assert run.total.unexplained == 0
 
@@ -100,16 +100,19 @@ def check_newest(run: Run, batches: list[Batch], loop: Loop) -> set[str]:
     for one in judge_stream(run.evidence):
         key = json.loads(one.row.key)
         if key["k"] not in several:
-            assert one.verdict == AGREES, one
+            assert one.verdict == Verdict.AGREES, one
         elif newest_of[key["k"]] != (key["source"], key["record"]):
-            assert (one.verdict, one.reason.split(",")[0]) == (NOT_COMPARABLE, "an older row of its key"), one
+            assert (one.verdict, one.reason.split(",")[0]) == (Verdict.NOT_COMPARABLE, "an older row of its key"), one
         elif key["k"] in hanging:
-            assert one.verdict == NOT_COMPARABLE, one
+            assert one.verdict == Verdict.NOT_COMPARABLE, one
             assert one.reason.startswith("the newest row of its key depends on the order"), one
         elif key["k"] in other_ends:
-            assert (one.verdict, one.reason.split(",")[0]) == (NOT_COMPARABLE, "its key is gone in every order"), one
+            assert (one.verdict, one.reason.split(",")[0]) == (
+                Verdict.NOT_COMPARABLE,
+                "its key is gone in every order",
+            ), one
         else:
-            assert one.verdict == AGREES, one
+            assert one.verdict == Verdict.AGREES, one
     return hanging
 
 
@@ -129,7 +132,7 @@ def test_rows_are_those_of_the_read_order_and_what_depends_on_it_is_named(
     check_rows(run, batches, loop)
     if name == "fold":
         assert order_dependent(run.evidence).unsettled == {}
-        assert {one.verdict for one in judge_stream(run.evidence)} == {AGREES, NOT_COMPARABLE}
+        assert {one.verdict for one in judge_stream(run.evidence)} == {Verdict.AGREES, Verdict.NOT_COMPARABLE}
         return
     hanging = check_newest(run, batches, loop)
     assert bool(hanging) == (name == "lying view")

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from homes.project import FLIGHTS
 from rivertwice.definition.definition import load_definition
-from rivertwice.definition.patterns import JAVA, _parse, _Reader, match_whole, matcher_of
+from rivertwice.definition.patterns import JAVA_ENGINE, _parse, _Reader, match_whole, matcher_of
 from rivertwice.definition.source import Pattern, Source
 from rivertwice.engine.cases import RAW_SCHEMA
 from rivertwice.engine.decode import decode
@@ -84,7 +84,7 @@ def expected(name: str, values: list[str]) -> dict[int, tuple[str | None, str | 
 
 @pytest.mark.parametrize("name", PATTERNS)
 def test_hostile_values_are_judged_by_every_pattern(spark: SparkSession, name: str) -> None:
-    assert (matcher_of(PATTERNS[name]).engine == JAVA) == name.startswith("steady")
+    assert (matcher_of(PATTERNS[name]).engine == JAVA_ENGINE) == name.startswith("steady")
     values = list(HOSTILE)
     assert verdicts(decode(raw(spark, values), source_with(name))) == expected(name, values)
 

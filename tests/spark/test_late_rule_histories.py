@@ -22,7 +22,7 @@ from rivertwice.reconcile.model import RowId, ServedRow, StreamRow
 from rivertwice.reconcile.sessions import PublishedSession, PublishedSessions
 from rivertwice.reconcile.verdict import judge_served, judge_stream
 from rivertwice.timeline.digest import key_text
-from rivertwice.timeline.verdicts import AGREES, DEFECT, LATE, NOT_COMPARABLE, OPEN
+from rivertwice.timeline.verdicts import Verdict
 from running.tiers import LANDING
 
 pytestmark = pytest.mark.spark
@@ -63,9 +63,9 @@ def is_spread(row: RowId) -> bool:
 def check(run: Run) -> None:
     assert list(run.derived.chain.batch) == run.watermarks
     found = judge_stream(run.evidence)
-    spread = [one for one in found if one.verdict == NOT_COMPARABLE]
+    spread = [one for one in found if one.verdict == Verdict.NOT_COMPARABLE]
     assert all(is_spread(one.row) and run.evidence.order_reason(one.row) == one.reason for one in spread)
-    wrong = [one for one in found if one.verdict == DEFECT or one.unexplained]
+    wrong = [one for one in found if one.verdict == Verdict.DEFECT or one.unexplained]
     assert wrong == []
     assert run.findings == []
     assert [one.unexplained for one in (*run.partitions.values(), run.total)] == [0] * (len(run.partitions) + 1)
@@ -75,8 +75,8 @@ def check(run: Run) -> None:
         if not run.evidence.updates or row.end_ms <= run.evidence.closed_ms
     }
     shown = judge_served(run.evidence, ServedEvidence(served, run.evidence.closed_ms))
-    assert [one for one in shown if one.verdict == DEFECT] == []
-    assert {one.row for one in shown if one.verdict == NOT_COMPARABLE} == {one.row for one in spread}
+    assert [one for one in shown if one.verdict == Verdict.DEFECT] == []
+    assert {one.row for one in shown if one.verdict == Verdict.NOT_COMPARABLE} == {one.row for one in spread}
 
 
 @pytest.mark.proves("guarantees.md#verdicts", "guarantees.md#late-rows")
@@ -87,10 +87,10 @@ def test_every_row_of_every_history_is_explained_and_the_balance_is_nought(run: 
     if not run.watermarks[-1]:  # a fold: nothing is late, all that its keys have in one partition agrees
         assert run.total.late == 0
         assert order_dependent(run.evidence).rows
-        assert {one.verdict for one in judge_stream(run.evidence)} == {AGREES, NOT_COMPARABLE}
+        assert {one.verdict for one in judge_stream(run.evidence)} == {Verdict.AGREES, Verdict.NOT_COMPARABLE}
         return
     assert run.total.late
-    late = [one for one in judge_stream(run.evidence) if one.verdict == LATE]
+    late = [one for one in judge_stream(run.evidence) if one.verdict == Verdict.LATE]
     assert late
     assert run.kept
 
@@ -176,18 +176,22 @@ def test_published_sessions_are_explained_and_a_forged_one_is_a_defect(spark: Sp
     )
     served = ServedEvidence(rows, evidence.closed_ms, published_rows=over, sessions=sessions)
     found = {one.row: one for one in judge_served(evidence, served)}
-    assert [one for one in found.values() if one.verdict in (DEFECT, NOT_COMPARABLE) or one.unexplained] == []
+    assert [
+        one for one in found.values() if one.verdict in (Verdict.DEFECT, Verdict.NOT_COMPARABLE) or one.unexplained
+    ] == []
     changed = sorted({session.truth for session in sessions.values()})
     assert changed
-    assert {found[row].verdict for row in changed} <= {LATE, OPEN}
+    assert {found[row].verdict for row in changed} <= {Verdict.LATE, Verdict.OPEN}
     for victim in chance.sample(sorted(row for row in newest if row in found), 10):
         count, *rest = newest[victim]
         forged = {**rows, victim: [ServedRow((count + 1, *rest), "published", "bf")]}
-        defects = [one.row for one in judge_served(evidence, replace(served, rows=forged)) if one.verdict == DEFECT]
+        defects = [
+            one.row for one in judge_served(evidence, replace(served, rows=forged)) if one.verdict == Verdict.DEFECT
+        ]
         assert defects == [victim]
         lost = {row: values for row, values in rows.items() if row != victim}
         gone = {one.row: one.verdict for one in judge_served(evidence, replace(served, rows=lost))}
-        assert gone[victim] == DEFECT
+        assert gone[victim] == Verdict.DEFECT
 
 
 Plant = Callable[[random.Random, dict[RowId, list[StreamRow]]], RowId]
@@ -253,7 +257,7 @@ def test_every_planted_wrong_row_is_a_defect_and_no_rightful_row_is(run: Run) ->
         victim = plant(chance, stream)
         evidence: Evidence = replace(run.evidence, stream=stream)
         found = {one.row: one.verdict for one in judge_stream(evidence)}
-        assert found[victim] == DEFECT, (plant.__name__, victim)
-        others = {row for row, verdict in found.items() if verdict == DEFECT} - {victim}
+        assert found[victim] == Verdict.DEFECT, (plant.__name__, victim)
+        others = {row for row, verdict in found.items() if verdict == Verdict.DEFECT} - {victim}
         assert others <= set(run.evidence.stream) - set(stream), (plant.__name__, victim, others)
-        assert {row for row, verdict in rightful.items() if verdict == DEFECT} == set()
+        assert {row for row, verdict in rightful.items() if verdict == Verdict.DEFECT} == set()

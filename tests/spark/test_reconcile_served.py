@@ -25,7 +25,7 @@ from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.sequence import last_seq, publish
 from rivertwice.timeline.served import read_served, rebuild_served
-from rivertwice.timeline.served_stamp import served_stamp
+from rivertwice.timeline.served_stamp import read_served_stamp
 from rivertwice.timeline.serving import Publication
 from streams.flights import StreamedRun, copy_run
 
@@ -94,7 +94,7 @@ def test_a_forged_row_is_the_only_defect_after_a_publication(
         (r.partition, r.offset) for r in records if r.row == newest.row and r.offset >= ends[str(r.partition)]
     }
 
-    stamp, served = served_stamp(run.home), read_served(run.home)
+    stamp, served = read_served_stamp(run.home), read_served(run.home)
     assert stamp is not None
     assert served is not None
     rows = served.to_pylist()

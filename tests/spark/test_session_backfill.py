@@ -24,7 +24,7 @@ from rivertwice.backfill.model import BackfillPlan, BackfillRequest
 from rivertwice.backfill.prepare import make_plan
 from rivertwice.backfill.publish import publish_backfill
 from rivertwice.backfill.recompute import make_sessions, of_keys
-from rivertwice.backfill.store import chunk_records, load_plan, save_plan
+from rivertwice.backfill.store import chunk_records, load_backfill_plan, save_plan
 from rivertwice.core.errors import RequestError
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.instants import EPOCH, TimeRange, from_ms
@@ -134,7 +134,7 @@ def test_a_killed_session_backfill_resumes_and_any_chunks_give_the_same(
         with pytest.raises(KeyboardInterrupt):
             compute_backfill(spark, settings, plan, die)
         assert [one.chunk for one in chunk_records(home, plan.id)] == list(range(done))
-    report = compute_backfill(spark, settings, load_plan(home, plan.id))
+    report = compute_backfill(spark, settings, load_backfill_plan(home, plan.id))
     assert (report.computed, report.skipped) == (1, total - 1)
     assert audit_backfill(settings, plan).rows == plan.windows
     rows = Table(home.tables.corrections).read()

@@ -26,7 +26,7 @@ from rivertwice.core.plain import to_plain
 from rivertwice.core.settings import Settings
 from rivertwice.definition.definition import load_definition
 from rivertwice.log import kafka
-from rivertwice.read.read_facts import read_facts
+from rivertwice.read.read_facts import collect_facts
 from rivertwice.timeline.first_load import record_load
 from rivertwice.timeline.intent import Intent
 from rivertwice.timeline.stream_load import StreamLoad
@@ -112,7 +112,7 @@ def test_status_page_and_start_name_a_load_that_is_not_done(tmp_path: Path) -> N
     shown = unfinished_by_status(settings)
     assert {key: shown[key] for key in expected} == expected
     assert shown["command"] == "rivertwice start p --from-batch"
-    assert to_plain(read_facts(settings, bundle.definition, NOW).first_load) == shown
+    assert to_plain(collect_facts(settings, bundle.definition, NOW).first_load) == shown
     started = start(settings, "p")
     assert started.exit_code == 0
     assert f"{text}: backfills publish the windows (0 of 4 are published)" in started.output

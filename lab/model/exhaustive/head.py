@@ -28,7 +28,7 @@ LOG = [
 
 
 def _first_head(entries: Any) -> Any:
-    moves = [entry for entry in entries if entry.kind == sequence.HEAD]
+    moves = [entry for entry in entries if entry.kind == sequence.EntryKind.HEAD]
     return moves[0].payload["timeline"] if moves else None
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from lab.model.stream import TOPIC, WINDOW_MS, Address
 from lab.model.violations import fail
-from rivertwice.timeline.sequence import HEAD
+from rivertwice.timeline.sequence import EntryKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -111,7 +111,7 @@ class VersionJudge:
             return  # a drop came in between, so no switch follows
         for home, look in zip(homes, looks, strict=True):
             proved = max((seal.sequence for seal in home.reconciles.seals), default=0)
-            if any(entry.kind != HEAD and entry.seq > proved for entry in look.entries):
+            if any(entry.kind != EntryKind.HEAD and entry.seq > proved for entry in look.entries):
                 fail(BOTH_PROVED, f"{home.name} published backfills after entry {proved}")
             if max((seal.settled_ms for seal in home.reconciles.seals), default=-1) < sides.until_ms:
                 fail(BOTH_PROVED, f"{home.name} is not proved up to {sides.until_ms}")
@@ -194,7 +194,7 @@ def true_rows(world: VersionWorld, look: Served) -> dict[int, frozenset[Address]
     closed = world.judge.rows[keys[0]].batch_watermark_ms
     rows = {end: held for key in reversed(keys) for end, held in world.changelog[key]}
     for entry in world.sequence[: look.sequence]:
-        if entry.kind == HEAD:
+        if entry.kind == EntryKind.HEAD:
             continue
         ranges = entry.payload["ranges"]
         rows = {end: held for end, held in rows.items() if not _covers(ranges, end)}

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rivertwice.core.face import lazy_names
-
 if TYPE_CHECKING:
-    from rivertwice.acts.act import OPERATE, REASON_LENGTH, REASON_PATTERN, Act, Plan, Request, World
+    from rivertwice.acts.act import OPERATE, Act, Plan, ReasonText, Request, World
     from rivertwice.acts.backfill import LATE, PlanRequest, RecomputeRequest
     from rivertwice.acts.catalogue import OF_DAG, OPERATED, do_stored, find_act
     from rivertwice.acts.forms import FormField, fields_of, parse_form, parse_request
@@ -16,32 +14,6 @@ if TYPE_CHECKING:
     from rivertwice.acts.repair import FoundRepair, find_repair
     from rivertwice.acts.version import SwitchPlan, keep_parity
 else:
-    __getattr__ = lazy_names(__name__)
+    from rivertwice.core.face import lazy_names
 
-__all__ = [
-    "LATE",
-    "OF_DAG",
-    "OPERATE",
-    "OPERATED",
-    "REASON_LENGTH",
-    "REASON_PATTERN",
-    "Act",
-    "ActingProject",
-    "FormField",
-    "FoundRepair",
-    "Plan",
-    "PlanRequest",
-    "RecomputeRequest",
-    "Request",
-    "SwitchPlan",
-    "World",
-    "arguments_of",
-    "do_stored",
-    "fields_of",
-    "find_act",
-    "find_repair",
-    "keep_parity",
-    "open_to_act",
-    "parse_form",
-    "parse_request",
-]
+    __getattr__ = lazy_names(__name__)

@@ -23,16 +23,27 @@ from pydantic import (
     model_validator,
 )
 
-from rivertwice.core.errors import RequestError, RivertwiceError
-from rivertwice.core.instants import TimeRange, parse_iso, to_iso
-from rivertwice.core.settings import Settings
-from rivertwice.core.waits import Progress, report_nothing
+from rivertwice.core import (
+    Progress,
+    RequestError,
+    RivertwiceError,
+    Settings,
+    TimeRange,
+    parse_iso,
+    report_nothing,
+    to_iso,
+)
 
 if TYPE_CHECKING:
-    from rivertwice.savepoint.operations.engine import ShownStep
+    from rivertwice.savepoint import ShownStep
 
-REASON_PATTERN = r"^[^\x00-\x1f{}$`\\]*$"
-REASON_LENGTH = 200
+
+class ReasonText:
+    """What a person may write as a reason."""
+
+    PATTERN = r"^[^\x00-\x1f{}$`\\]*$"
+    LENGTH = 200
+
 
 _DAY = r"(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])"
 _TIME = r"([01]\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d{1,6})?)?"
@@ -44,7 +55,7 @@ NOW = "now"
 """Key of the context in which a request is validated: the time by which a range is in the future."""
 OPERATE = "operate"
 
-Reason = Annotated[str, Field(pattern=REASON_PATTERN, max_length=REASON_LENGTH)]
+Reason = Annotated[str, Field(pattern=ReasonText.PATTERN, max_length=ReasonText.LENGTH)]
 Row = tuple[str, Any]
 
 

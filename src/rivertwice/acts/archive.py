@@ -10,7 +10,7 @@ from rivertwice.acts.act import Act, Plan, Request, World
 from rivertwice.acts.forms import NOT_IN_FORMS
 
 if TYPE_CHECKING:
-    from rivertwice.log.archive import ArchiveReport
+    from rivertwice.log import ArchiveReport
 
 
 class ArchiveRequest(Request):
@@ -24,7 +24,7 @@ class ArchiveRequest(Request):
 
 
 def _plan(world: World, request: ArchiveRequest) -> Plan:
-    from rivertwice.definition.definition import load_definition
+    from rivertwice.definition import load_definition
 
     topics = load_definition(world.settings.definition_folder(request.pipeline)).topics
     return Plan({"topics": topics}, [("topics", ", ".join(topics))])
@@ -32,10 +32,9 @@ def _plan(world: World, request: ArchiveRequest) -> Plan:
 
 def _apply(world: World, request: ArchiveRequest) -> dict[str, ArchiveReport]:
     """Copy the new records; return the report of each topic."""
-    from rivertwice.definition.definition import load_definition
-    from rivertwice.engine.session import spark_on_demand
-    from rivertwice.log.archive import extend_archive
-    from rivertwice.log.reach import require_broker
+    from rivertwice.definition import load_definition
+    from rivertwice.engine import spark_on_demand
+    from rivertwice.log import extend_archive, require_broker
 
     settings, name = world.settings, request.pipeline
     require_broker(settings)  # before Spark is started for nothing

@@ -10,14 +10,12 @@ from pydantic import Field, model_validator
 
 from rivertwice.acts.act import Act, Plan, RangeRequest, World
 from rivertwice.acts.forms import NOT_IN_FORMS
-from rivertwice.core.instants import parse_iso, to_ms
-from rivertwice.timeline.verdicts import DEFECT
-from rivertwice.timeline.verdicts import LATE as LATE_VERDICT
+from rivertwice.core import parse_iso, to_ms
+from rivertwice.timeline import Verdict
 
 if TYPE_CHECKING:
-    from rivertwice.backfill.audit import AuditReport
-    from rivertwice.backfill.model import BackfillPlan, BackfillRequest
-    from rivertwice.engine.session import SparkOnDemand
+    from rivertwice.backfill import AuditReport, BackfillPlan, BackfillRequest
+    from rivertwice.engine import SparkOnDemand
 
 STALE, RANGE, LATE = "stale", "range", "late"
 _TAKES = {STALE: "from the newest reconcile", LATE: "from the late queue"}
@@ -70,7 +68,7 @@ class RecomputeRequest(RangeRequest):
             asked_at: when it was asked for: the time by which windows of the late queue are due.
             reason: of a request without one.
         """
-        from rivertwice.backfill.model import BackfillRequest
+        from rivertwice.backfill import BackfillRequest
 
         late_at = asked_at if self.scope == LATE else None
         return BackfillRequest(self.pipeline, self.range, self.reason or reason, late_at)
@@ -88,20 +86,18 @@ class RecomputeRequest(RangeRequest):
 
 def _plan(world: World, request: RecomputeRequest) -> Plan:
     """Plan the windows; what Spark alone knows (sessions) is asked of Spark."""
-    from rivertwice.engine.session import spark_on_demand
+    from rivertwice.engine import spark_on_demand
 
     with spark_on_demand(world.settings, f"rivertwice-backfill-{request.pipeline}") as spark:
         return _plan_with(world, request, spark)
 
 
 def _plan_with(world: World, request: RecomputeRequest, spark: SparkOnDemand) -> Plan:
-    from rivertwice.backfill.plan import explain_plan
-    from rivertwice.backfill.prepare import make_plan
-    from rivertwice.backfill.store import load_plan
-    from rivertwice.core.errors import NothingStaleError
+    from rivertwice.backfill import explain_plan, load_backfill_plan, make_plan
+    from rivertwice.core import NothingStaleError
 
     if request.id is not None:
-        made = load_plan(world.settings.pipeline(request.pipeline), request.id)
+        made = load_backfill_plan(world.settings.pipeline(request.pipeline), request.id)
     else:
         try:
             made = make_plan(world.settings, request.to_plan(world.asked_at), spark)
@@ -112,11 +108,8 @@ def _plan_with(world: World, request: RecomputeRequest, spark: SparkOnDemand) ->
 
 def _apply(world: World, request: RecomputeRequest) -> BackfillOutcome:
     """Save the plan, compute and audit it, and publish it."""
-    from rivertwice.backfill.audit import audit_backfill
-    from rivertwice.backfill.compute import compute_backfill
-    from rivertwice.backfill.publish import publish_backfill
-    from rivertwice.backfill.store import save_plan
-    from rivertwice.engine.session import spark_on_demand
+    from rivertwice.backfill import audit_backfill, compute_backfill, publish_backfill, save_plan
+    from rivertwice.engine import spark_on_demand
 
     settings, name = world.settings, request.pipeline
     with spark_on_demand(settings, f"rivertwice-backfill-{name}") as spark:
@@ -151,7 +144,7 @@ class PlanRequest(RecomputeRequest):
 
     def to_plan(self, asked_at: datetime, reason: str = "manual") -> BackfillRequest:
         """Return what is planned; the arguments are those of `RecomputeRequest.to_plan`."""
-        verdicts = (LATE_VERDICT, DEFECT) if self.repair else (LATE_VERDICT,)
+        verdicts = (Verdict.LATE, Verdict.DEFECT) if self.repair else (Verdict.LATE,)
         ranges = [each.split("/") for each in self.within]
         within = tuple((to_ms(parse_iso(start)), to_ms(parse_iso(end))) for start, end in ranges) or None
         return replace(super().to_plan(asked_at, reason), verdicts=verdicts, within=within)
@@ -166,9 +159,8 @@ class PlannedOutcome:
 
 def _plan_for_later(world: World, request: PlanRequest) -> PlannedOutcome:
     """Plan, explain, store, and note the plan under the request."""
-    from rivertwice.backfill.prepare import plan_if_needed
-    from rivertwice.backfill.store import note_planned, save_plan
-    from rivertwice.engine.session import spark_on_demand
+    from rivertwice.backfill import note_planned, plan_if_needed, save_plan
+    from rivertwice.engine import spark_on_demand
 
     home = world.settings.pipeline(request.pipeline)
     with spark_on_demand(world.settings, f"plan {request.pipeline}") as spark:

@@ -20,11 +20,8 @@ from rivertwice.acts import (
 )
 from rivertwice.acts.act import OPERATE, Act, World
 from rivertwice.acts.forms import parse_request
-from rivertwice.core.errors import RequestError
-from rivertwice.core.plain import to_plain
-from rivertwice.core.settings import Settings
-from rivertwice.core.waits import Progress
-from rivertwice.timeline.requests import StoredRequest
+from rivertwice.core import Progress, RequestError, Settings, to_plain
+from rivertwice.timeline import StoredRequest
 
 ACTS: Mapping[str, Act[Any, Any]] = {
     act.name: act

@@ -10,8 +10,8 @@ from pydantic import Field, model_validator
 
 from rivertwice.acts.act import Act, Plan, Request, World, taken_if
 from rivertwice.acts.forms import NOT_IN_FORMS
-from rivertwice.core.instants import utc_now
-from rivertwice.timeline.dead_letters import Decision, is_amended, parse_place, select_discards
+from rivertwice.core import utc_now
+from rivertwice.timeline import Decision, is_amended, parse_place, select_discards
 
 PLACE_PATTERN = r"^([A-Za-z0-9._-]{1,249}/)?[0-9]{1,10}@[0-9]{1,19}$"
 PLACE_LENGTH, VALUE_LENGTH = 290, 100_000
@@ -103,11 +103,9 @@ def _plan_amend(world: World, request: AmendRequest) -> Plan:
 
 
 def _amend(world: World, request: AmendRequest) -> AmendOutcome:
-    from rivertwice.definition.definition import load_definition
-    from rivertwice.engine.session import spark_on_demand
-    from rivertwice.timeline.dead_cure import problem_with
-    from rivertwice.timeline.dead_letters import cure_applies
-    from rivertwice.timeline.dead_summary import amend, with_bytes
+    from rivertwice.definition import load_definition
+    from rivertwice.engine import spark_on_demand
+    from rivertwice.timeline import amend, cure_applies, problem_with, with_bytes
 
     settings, name, value = world.settings, request.pipeline, request.record
     home = settings.pipeline(name)
@@ -138,7 +136,7 @@ def _plan_discard(world: World, request: DiscardRequest) -> Plan:
 
 
 def _discard(world: World, request: DiscardRequest) -> DiscardOutcome:
-    from rivertwice.timeline.dead_summary import discard
+    from rivertwice.timeline import discard
 
     left = _to_discard(world, request)
     home = world.settings.pipeline(request.pipeline)
@@ -147,8 +145,7 @@ def _discard(world: World, request: DiscardRequest) -> DiscardOutcome:
 
 
 def _to_discard(world: World, request: DiscardRequest) -> list[Any]:
-    from rivertwice.timeline.committed import committed_batches
-    from rivertwice.timeline.dead_summary import read_brief
+    from rivertwice.timeline import committed_batches, read_brief
 
     home = world.settings.pipeline(request.pipeline)
     letters = (
@@ -158,8 +155,7 @@ def _to_discard(world: World, request: DiscardRequest) -> list[Any]:
 
 
 def _find(world: World, pipeline: str, place: str) -> Any:
-    from rivertwice.timeline.committed import committed_batches
-    from rivertwice.timeline.dead_summary import find_letter, read_brief
+    from rivertwice.timeline import committed_batches, find_letter, read_brief
 
     home = world.settings.pipeline(pipeline)
     return find_letter(read_brief(home, committed_batches(home)), parse_place(place), pipeline)

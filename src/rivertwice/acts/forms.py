@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from rivertwice.acts.act import NOW, Act, R, Request
-from rivertwice.core.errors import RequestError
+from rivertwice.core import RequestError
 
 NOT_IN_FORMS, OPTION = "not_in_forms", "option"
 """Keys of a field's JSON schema: only commands and programs take it; what commands and jobs call it, if not by its name."""

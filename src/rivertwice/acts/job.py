@@ -16,10 +16,16 @@ from typing import Any
 from rivertwice.acts.act import Request, World
 from rivertwice.acts.catalogue import do_stored, find_act
 from rivertwice.acts.forms import FormField, fields_of, parse_request
-from rivertwice.core.errors import ConfigError, ReplayMismatchError, RequestError, RivertwiceError
-from rivertwice.core.homes import require_pipeline
-from rivertwice.core.instants import to_iso, utc_now
-from rivertwice.core.settings import Settings
+from rivertwice.core import (
+    ConfigError,
+    ReplayMismatchError,
+    RequestError,
+    RivertwiceError,
+    Settings,
+    require_pipeline,
+    to_iso,
+    utc_now,
+)
 
 FAILED, REFUSED, DISAGREED, LATER = 1, 2, 3, 75
 

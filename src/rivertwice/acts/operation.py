@@ -9,8 +9,8 @@ from pydantic import Field
 
 from rivertwice.acts.act import Act, Plan, Request, World
 from rivertwice.acts.forms import NOT_IN_FORMS
-from rivertwice.core.errors import RequestError
-from rivertwice.savepoint.operations.record import ABANDONED, DONE, Operation, read_operations
+from rivertwice.core import RequestError
+from rivertwice.savepoint import Operation, OperationStep, read_operations
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,10 @@ class AbandonRequest(Request):
 
 
 def _plan(world: World, request: AbandonRequest) -> Plan:
-    from rivertwice.savepoint.operations.effects import find_abandonable
-    from rivertwice.savepoint.operations.steps import plan_of
+    from rivertwice.savepoint import find_abandonable, plan_of
 
     found = _interrupted(world, request)
-    if found.step == ABANDONED:
+    if found.step == OperationStep.ABANDONED:
         raise _nothing(request.pipeline)
     found = find_abandonable(world.settings, request.pipeline, plan_of(found))
     stopped = plan_of(found).name_of(found.step)
@@ -58,11 +57,10 @@ def _plan(world: World, request: AbandonRequest) -> Plan:
 
 
 def _apply(world: World, request: AbandonRequest) -> AbandonOutcome:
-    from rivertwice.savepoint.operations.effects import abandon_operation
-    from rivertwice.savepoint.operations.steps import plan_of
+    from rivertwice.savepoint import abandon_operation, plan_of
 
     found = _interrupted(world, request)
-    if found.step == ABANDONED:
+    if found.step == OperationStep.ABANDONED:
         return AbandonOutcome(found.id)
     report = abandon_operation(world.settings, request.pipeline, plan_of(found), progress=world.progress)
     return AbandonOutcome(**vars(report))
@@ -74,18 +72,17 @@ def _interrupted(world: World, request: AbandonRequest) -> Operation:
     Raises:
         RequestError: there is none.
     """
-    from rivertwice.savepoint.operations.effects import find_abandonable
-    from rivertwice.savepoint.operations.steps import RESTORE, REWIND, UPGRADE
+    from rivertwice.savepoint import RESTORE, REWIND, UPGRADE, find_abandonable
 
     pipeline = request.pipeline
     if request.noun is not None:
         plan: Any = next(each for each in (RESTORE, REWIND, UPGRADE) if each.noun == request.noun)
         return find_abandonable(world.settings, pipeline, plan)
     operations = read_operations(world.settings.pipeline(pipeline))
-    unfinished = [operation for operation in operations if operation.step < DONE]
+    unfinished = [operation for operation in operations if operation.step < OperationStep.DONE]
     if unfinished:
         return unfinished[-1]
-    if operations and operations[-1].step == ABANDONED:
+    if operations and operations[-1].step == OperationStep.ABANDONED:
         return operations[-1]
     raise _nothing(pipeline)
 

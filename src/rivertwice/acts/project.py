@@ -9,9 +9,8 @@ from typing import Any
 from rivertwice.acts.act import Act, Plan, Request, World
 from rivertwice.acts.catalogue import find_act
 from rivertwice.acts.forms import parse_request
-from rivertwice.core.instants import utc_now
-from rivertwice.core.waits import Progress, report_nothing
-from rivertwice.read.project import Project, open_project
+from rivertwice.core import Progress, report_nothing, utc_now
+from rivertwice.read import Project, open_project
 
 
 class ActingProject(Project):

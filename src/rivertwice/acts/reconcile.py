@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from rivertwice.acts.act import Act, Plan, RangeRequest, World, taken_if
 from rivertwice.acts.forms import NOT_IN_FORMS
-from rivertwice.core.homes import require_name
+from rivertwice.core import require_name
 
 
 @dataclass(frozen=True)
@@ -68,9 +68,8 @@ def _plan(world: World, request: ReconcileRequest) -> Plan:
 
 def _apply(world: World, request: ReconcileRequest) -> ReconcileOutcome:
     """Compare, raise and end alerts, and return the stored run with the kinds of alerts that fire."""
-    from rivertwice.core.instants import utc_now
-    from rivertwice.core.plain import to_plain
-    from rivertwice.engine.session import spark_on_demand
+    from rivertwice.core import to_plain, utc_now
+    from rivertwice.engine import spark_on_demand
     from rivertwice.reconcile import count_unsealed, reconcile, reconcile_runs, reconcile_unchanged
 
     settings, name, now, run = world.settings, request.pipeline, utc_now(), request.run
@@ -105,10 +104,7 @@ def _report_gate(world: World, name: str, stored: Mapping[str, Any], *, whole: b
 
     The agent sends them; where none lives, this process does.
     """
-    from rivertwice.agent.alert_gates import record_gate
-    from rivertwice.agent.alert_sender import Sender
-    from rivertwice.agent.alert_store import alerts_of
-    from rivertwice.agent.launch import agent_status
+    from rivertwice.agent import Sender, agent_status, alerts_of, record_gate
 
     settings, left = world.settings, frozenset[str]()
     if settings.pipeline(name).repairs.exists():

@@ -9,8 +9,8 @@ from rivertwice.acts.act import Act, Plan, Request, World
 from rivertwice.acts.backfill import BACKFILL, BackfillOutcome, RecomputeRequest
 
 if TYPE_CHECKING:
-    from rivertwice.backfill.model import BackfillPlan
-    from rivertwice.core.settings import Settings
+    from rivertwice.backfill import BackfillPlan
+    from rivertwice.core import Settings
     from rivertwice.upkeep import Decision, Proposal
 
 
@@ -41,9 +41,9 @@ def find_repair(settings: Settings, pipeline: str) -> FoundRepair | None:
         LogGapError: neither the archive nor Kafka has a record that is needed.
         ServiceError: Kafka does not answer.
     """
-    from rivertwice.agent.alert_gates import judge_gate
-    from rivertwice.core.instants import utc_now
-    from rivertwice.definition.definition import load_definition
+    from rivertwice.agent import judge_gate
+    from rivertwice.core import utc_now
+    from rivertwice.definition import load_definition
     from rivertwice.reconcile import newest_reconcile
     from rivertwice.upkeep import Repairs, decide, find_proposal
 
@@ -61,10 +61,8 @@ def find_repair(settings: Settings, pipeline: str) -> FoundRepair | None:
 
 
 def _plan(world: World, request: RepairRequest) -> Plan:
-    from rivertwice.backfill.model import BackfillRequest
-    from rivertwice.backfill.plan import explain_plan
-    from rivertwice.backfill.prepare import make_plan
-    from rivertwice.engine.session import spark_on_demand
+    from rivertwice.backfill import BackfillRequest, explain_plan, make_plan
+    from rivertwice.engine import spark_on_demand
 
     settings, name = world.settings, request.pipeline
     found = find_repair(settings, name)

@@ -9,8 +9,7 @@ from pydantic import Field, model_validator
 
 from rivertwice.acts.act import Act, Plan, Row, World
 from rivertwice.acts.savepoint import BaseRequest
-from rivertwice.savepoint.manifest import RESTING
-from rivertwice.savepoint.operations.record import Restore, find_repeated, read_restores
+from rivertwice.savepoint import Restore, StateBase, find_repeated, read_restores
 
 
 @dataclass(frozen=True)
@@ -65,11 +64,11 @@ class RestoreRequest(BaseRequest):
     @property
     def base(self) -> str | None:
         """What it is built on; None: the newest proved savepoint."""
-        return RESTING if self.planned else super().base
+        return StateBase.RESTING if self.planned else super().base
 
 
 def _plan(world: World, request: RestoreRequest) -> Plan:
-    from rivertwice.savepoint.operations.restore import show_restore
+    from rivertwice.savepoint import show_restore
 
     shown = show_restore(world.settings, request.pipeline, request.base, unproved=request.unproved)
     refusals = () if shown.refusal is None else (shown.refusal,)
@@ -77,8 +76,8 @@ def _plan(world: World, request: RestoreRequest) -> Plan:
 
 
 def _apply(world: World, request: RestoreRequest) -> OperationOutcome:
-    from rivertwice.savepoint.operations.restore import restore_savepoint
-    from rivertwice.timeline.sequence import head
+    from rivertwice.savepoint import restore_savepoint
+    from rivertwice.timeline import head
 
     home = world.settings.pipeline(request.pipeline)
     done = find_repeated(read_restores(home), Restore, world.asked_at, base=request.base, resumes=world.resumes)
@@ -95,7 +94,7 @@ def _apply(world: World, request: RestoreRequest) -> OperationOutcome:
 
 def describe_base(savepoint: str | None, origin: str | None) -> str:
     """Return what an operation is built on; a planned one takes its savepoint itself."""
-    if savepoint != RESTING:
+    if savepoint != StateBase.RESTING:
         return savepoint or "no proved savepoint"
     after = (
         "not proved afterwards: there is no proved savepoint" if origin is None else f"proved afterwards from {origin}"
@@ -106,7 +105,7 @@ def describe_base(savepoint: str | None, origin: str | None) -> str:
 def _rows(shown: Any) -> list[Row]:
     source = {None: "", "kafka": ", from Kafka"}.get(shown.source, ", from the archive: Kafka lacks some")
     state = "proved" if shown.proved else "taken, not proved"
-    planned = shown.savepoint == RESTING
+    planned = shown.savepoint == StateBase.RESTING
     return [
         ("savepoint", describe_base(shown.savepoint, shown.origin) if planned else f"{shown.savepoint} ({state})"),
         ("position", f"batch {shown.batch} of timeline {shown.timeline}"),

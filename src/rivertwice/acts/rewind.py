@@ -10,11 +10,11 @@ from pydantic import Field
 
 from rivertwice.acts.act import Act, Plan, Row, World
 from rivertwice.acts.savepoint import BaseRequest
-from rivertwice.log.addresses import Part, key_parts
-from rivertwice.savepoint.operations.record import Rewind, find_repeated, read_rewinds
+from rivertwice.log import Part, key_parts
+from rivertwice.savepoint import Rewind, find_repeated, read_rewinds
 
 if TYPE_CHECKING:
-    from rivertwice.savepoint.operations.rewind import RewindReport
+    from rivertwice.savepoint import RewindReport
 
 UNKNOWN_LATE = "not known: no reconcile of this head yet"
 
@@ -38,8 +38,8 @@ class RewindRequest(BaseRequest):
 
 
 def _plan(world: World, request: RewindRequest) -> Plan:
-    from rivertwice.core.plain import to_plain
-    from rivertwice.savepoint.operations.rewind import show_rewind
+    from rivertwice.core import to_plain
+    from rivertwice.savepoint import show_rewind
 
     shown = show_rewind(world.settings, request.pipeline, request.base, unproved=request.unproved)
     refusals = shown.refusals if shown.resumes is None else ()
@@ -49,7 +49,7 @@ def _plan(world: World, request: RewindRequest) -> Plan:
 
 
 def _apply(world: World, request: RewindRequest) -> RewindReport | RewindDone:
-    from rivertwice.savepoint.operations.rewind import rewind_stream
+    from rivertwice.savepoint import rewind_stream
 
     home = world.settings.pipeline(request.pipeline)
     done = find_repeated(read_rewinds(home), Rewind, world.asked_at, base=request.base, resumes=world.resumes)

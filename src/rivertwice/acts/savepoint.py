@@ -9,11 +9,11 @@ from pydantic import Field, model_validator
 
 from rivertwice.acts.act import Act, Plan, Request, World, taken_if
 from rivertwice.acts.forms import NOT_IN_FORMS
-from rivertwice.core.instants import utc_now
-from rivertwice.savepoint.manifest import BEGINNING, require_savepoint_id
+from rivertwice.core import utc_now
+from rivertwice.savepoint import StateBase, require_savepoint_id
 
 if TYPE_CHECKING:
-    from rivertwice.savepoint.proof import Proof
+    from rivertwice.savepoint import Proof
 
 
 SavepointId = Annotated[str, taken_if(require_savepoint_id)]
@@ -65,7 +65,7 @@ class BaseRequest(Request):
     @property
     def base(self) -> str | None:
         """What it is built on; None: the newest proved savepoint."""
-        return BEGINNING if self.from_beginning else self.savepoint
+        return StateBase.BEGINNING if self.from_beginning else self.savepoint
 
 
 class ProveRequest(SavepointRequest):
@@ -93,14 +93,14 @@ class TakeRequest(Request):
 
 
 def _plan_take(world: World, request: TakeRequest) -> Plan:
-    from rivertwice.timeline.sequence import head
+    from rivertwice.timeline import head
 
     rows = [("of timeline", head(world.settings.pipeline(request.pipeline)))]
     return Plan({"prove": request.prove}, rows)
 
 
 def _take(world: World, request: TakeRequest) -> SavepointState | Proof:
-    from rivertwice.savepoint.take import take_savepoint
+    from rivertwice.savepoint import take_savepoint
 
     taken = take_savepoint(world.settings, request.pipeline, now=utc_now(), reason=request.reason or "manual")
     if not request.prove:
@@ -109,7 +109,7 @@ def _take(world: World, request: TakeRequest) -> SavepointState | Proof:
 
 
 def _plan(world: World, request: SavepointRequest) -> Plan:
-    from rivertwice.savepoint.catalogue import load_savepoint
+    from rivertwice.savepoint import load_savepoint
 
     item = load_savepoint(world.settings.pipeline(request.pipeline), request.savepoint)
     rows = [("savepoint", f"{item.id} ({item.status}{', pinned' if item.pinned else ''})")]
@@ -117,8 +117,7 @@ def _plan(world: World, request: SavepointRequest) -> Plan:
 
 
 def _prove(world: World, request: ProveRequest) -> Proof:
-    from rivertwice.savepoint.proof import ProofBudget
-    from rivertwice.savepoint.prove import prove_rotation, prove_savepoint
+    from rivertwice.savepoint import ProofBudget, prove_rotation, prove_savepoint
 
     budget = ProofBudget(batches=request.batches, wait_s=request.timeout)
     prove = prove_rotation if request.or_older else prove_savepoint
@@ -128,14 +127,14 @@ def _prove(world: World, request: ProveRequest) -> Proof:
 
 
 def _pin(world: World, request: SavepointRequest) -> SavepointState:
-    from rivertwice.savepoint.prune import pin_savepoint
+    from rivertwice.savepoint import pin_savepoint
 
     pinned = pin_savepoint(world.settings.pipeline(request.pipeline), request.savepoint, by=world.by, now=utc_now())
     return SavepointState(pinned.id, pinned.status, pinned.pinned)
 
 
 def _unpin(world: World, request: SavepointRequest) -> SavepointState:
-    from rivertwice.savepoint.prune import unpin_savepoint
+    from rivertwice.savepoint import unpin_savepoint
 
     left = unpin_savepoint(world.settings.pipeline(request.pipeline), request.savepoint)
     return SavepointState(left.id, left.status, left.pinned)

@@ -45,7 +45,7 @@ class UpgradeRequest(Request):
 
 
 def _plan(world: World, request: UpgradeRequest) -> Plan:
-    from rivertwice.savepoint.operations.upgrade import show_upgrade
+    from rivertwice.savepoint import show_upgrade
 
     shown = show_upgrade(world.settings, request.pipeline, request.savepoint, unproved=request.unproved)
     refusals = () if shown.refusal is None else (shown.refusal,)
@@ -53,8 +53,8 @@ def _plan(world: World, request: UpgradeRequest) -> Plan:
 
 
 def _apply(world: World, request: UpgradeRequest) -> UpgradeOutcome:
-    from rivertwice.savepoint.operations.upgrade import upgrade_stream
-    from rivertwice.timeline.sequence import head
+    from rivertwice.savepoint import upgrade_stream
+    from rivertwice.timeline import head
 
     done = upgrade_stream(
         world.settings, request.pipeline, request.savepoint, unproved=request.unproved, progress=world.progress
@@ -85,7 +85,7 @@ def _describe_state(shown: Any) -> str:
 
 def _changes(shown: Any) -> list[tuple[str, ...]]:
     """Return what changed of the definition: component, old, new, and what happens to the state."""
-    from rivertwice.savepoint.operations.upgrade import describe_change
+    from rivertwice.savepoint import describe_change
 
     return [
         (*describe_change(change), shown.obstacles.get(change.component, "carried over")) for change in shown.changes

@@ -10,15 +10,10 @@ from pydantic import Field
 
 from rivertwice.acts.act import Act, Plan, Request, World, taken_if
 from rivertwice.acts.forms import NOT_IN_FORMS
-from rivertwice.core.errors import RequestError
-from rivertwice.core.homes import require_name
+from rivertwice.core import RequestError, require_name
 
 if TYPE_CHECKING:
-    from rivertwice.versions.accept import Exchange
-    from rivertwice.versions.comparisons import StoredComparison
-    from rivertwice.versions.model import ExcludedWindows, Parity
-    from rivertwice.versions.serve import Switched
-    from rivertwice.versions.switching import Choice
+    from rivertwice.versions import Choice, Exchange, ExcludedWindows, Parity, StoredComparison, Switched
 
 VERSION_PATTERN = r"^[a-z0-9][a-z0-9_-]{0,63}(@v([2-9]|[1-9][0-9]{1,3}))?$"
 
@@ -100,8 +95,7 @@ class SwitchPlan:
 
 def _plan(world: World, request: SwitchRequest) -> Plan:
     """Compare the version with the one that serves, if it has to be."""
-    from rivertwice.versions.accept import look_at_exchange
-    from rivertwice.versions.switching import choice_of, choose_version, explain_not_needed
+    from rivertwice.versions import choice_of, choose_version, explain_not_needed, look_at_exchange
 
     settings = world.settings
     choice = choice_of(settings, request.version) if request.version else choose_version(settings, request.pipeline)
@@ -118,9 +112,9 @@ def _plan(world: World, request: SwitchRequest) -> Plan:
 
 def find_parity(world: World, version: str, limit: int = 20) -> Parity:
     """Return how what a version would serve differs from what is served; nothing is stored."""
-    from rivertwice.engine.session import spark_on_demand
-    from rivertwice.timeline.lineage import path_ledger
-    from rivertwice.versions.parity import compare_versions
+    from rivertwice.engine import spark_on_demand
+    from rivertwice.timeline import path_ledger
+    from rivertwice.versions import compare_versions
 
     settings = world.settings
     with spark_on_demand(settings, f"rivertwice-parity-{version}") as spark:
@@ -130,8 +124,8 @@ def find_parity(world: World, version: str, limit: int = 20) -> Parity:
 
 def keep_parity(world: World, parity: Parity, run: str | None = None) -> StoredComparison:
     """Store a comparison under its name; the first of that name stays."""
-    from rivertwice.core.instants import utc_now
-    from rivertwice.versions.comparisons import new_run, store_comparison
+    from rivertwice.core import utc_now
+    from rivertwice.versions import new_run, store_comparison
 
     now = utc_now()
     home = world.settings.pipeline(parity.version)
@@ -139,14 +133,14 @@ def keep_parity(world: World, parity: Parity, run: str | None = None) -> StoredC
 
 
 def _plan_compare(world: World, request: CompareRequest) -> Plan:
-    from rivertwice.timeline.lineage import path_ledger
+    from rivertwice.timeline import path_ledger
 
     records = sum(row.read for row in path_ledger(world.settings.pipeline(request.pipeline)))
     return Plan({"records": records}, [("records of the version", records)])
 
 
 def _do_compare(world: World, request: CompareRequest) -> ComparisonOutcome:
-    from rivertwice.versions.comparisons import find_comparison
+    from rivertwice.versions import find_comparison
 
     home = world.settings.pipeline(request.pipeline)
     stored = None if request.run is None else find_comparison(home, request.run)
@@ -177,7 +171,7 @@ def _refusals(found: SwitchPlan, request: SwitchRequest) -> list[str]:
 
 def explain_left_out(name: str, left_out: Sequence[ExcludedWindows]) -> str:
     """Return why a version does not serve that lacks windows which are served now, and what serves it all the same. Pure."""
-    from rivertwice.core.plain import to_plain
+    from rivertwice.core import to_plain
 
     parts = "; ".join(f"{part.windows} before {to_plain(part.end)}, because {part.why}" for part in left_out)
     return (
@@ -188,10 +182,8 @@ def explain_left_out(name: str, left_out: Sequence[ExcludedWindows]) -> str:
 
 def _apply(world: World, request: SwitchRequest) -> Switched:
     """Let the version serve, if nothing refuses it and the comparison still holds."""
-    from rivertwice.core.instants import utc_now
-    from rivertwice.versions.accept import accept
-    from rivertwice.versions.comparisons import require_valid
-    from rivertwice.versions.serve import serve_version
+    from rivertwice.core import utc_now
+    from rivertwice.versions import accept_differences, require_valid, serve_version
 
     plan = world.planned or _plan(world, request)
     if plan.refusals:
@@ -210,7 +202,9 @@ def _apply(world: World, request: SwitchRequest) -> Switched:
         reason=request.reason,
         accept=None
         if exchange is None
-        else lambda: accept(settings, name, exchange.different, by=world.by, reason=request.reason, now=now),
+        else lambda: accept_differences(
+            settings, name, exchange.different, by=world.by, reason=request.reason, now=now
+        ),
         check=lambda: None if stored is None else require_valid(settings, stored),
     )
 

@@ -16,13 +16,19 @@ from rivertwice.agent.alert_model import Alert, AlertCause, Report
 from rivertwice.agent.alert_store import alerts_of
 from rivertwice.agent.memory import DriverRef, FallBack
 from rivertwice.agent.observe import START_LINE
-from rivertwice.core.homes import PipelineHome, require_pipeline
-from rivertwice.core.instants import to_iso
-from rivertwice.core.processes import NEVER_SEEN, Started, start_detached, started_of
-from rivertwice.core.settings import Settings
-from rivertwice.engine.java import java_env
+from rivertwice.core import (
+    NEVER_SEEN,
+    PipelineHome,
+    Settings,
+    Started,
+    require_pipeline,
+    start_detached,
+    started_of,
+    to_iso,
+)
+from rivertwice.engine import java_env
 from rivertwice.storage import LogFile, put_json_if_absent
-from rivertwice.stream.lease import marker_of
+from rivertwice.stream import marker_of
 
 FORMAT = 1
 FALL_BACK = (sys.executable, "-m", "rivertwice.savepoint.operations.fall_back")

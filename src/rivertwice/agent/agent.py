@@ -51,17 +51,22 @@ from rivertwice.agent.observe import observe, observe_fall_back
 from rivertwice.agent.samples import SampleKeeper
 from rivertwice.agent.savepoints import SavepointKeeper
 from rivertwice.agent.served import ServedKeeper
-from rivertwice.core.errors import DamagedFileError, RivertwiceError, ServiceError
-from rivertwice.core.homes import PIPELINE
-from rivertwice.core.instants import to_iso, utc_now
-from rivertwice.core.locks import open_locked
-from rivertwice.core.processes import own_start, stop_on_signals
-from rivertwice.core.settings import Settings
-from rivertwice.core.text import log_to_stdout
-from rivertwice.core.web import hide_addresses
+from rivertwice.core import (
+    PIPELINE,
+    DamagedFileError,
+    RivertwiceError,
+    ServiceError,
+    Settings,
+    hide_addresses,
+    log_to_stdout,
+    open_locked,
+    own_start,
+    stop_on_signals,
+    to_iso,
+    utc_now,
+)
 from rivertwice.storage import replace_json
-from rivertwice.timeline.intent import Intent
-from rivertwice.timeline.upkeep import UpkeepState, keep_up_if_due
+from rivertwice.timeline import Intent, UpkeepState, keep_up_if_due
 
 # Look after the tables of every supervised pipeline, apart from supervision, which must not wait for it.
 

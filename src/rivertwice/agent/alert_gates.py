@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from rivertwice.agent.alert_model import CRITICAL, WARNING, AlertCause, Report
+from rivertwice.agent.alert_model import AlertCause, AlertSeverity, Report
 from rivertwice.agent.alert_store import alerts_of
-from rivertwice.core.instants import utc_now
-from rivertwice.core.settings import Settings
+from rivertwice.core import Settings, utc_now
 from rivertwice.reconcile import DEAD_SHARE, SERVED
-from rivertwice.timeline.verdicts import DEFECT, LATE, NOT_COMPARABLE
+from rivertwice.timeline import Verdict
 
 SHOWN = 3
 GATE_KINDS = (
     "defect", "finding", "gap", "balance", "late_share", "not_comparable", "nothing_compared", "suite", "suite_errored",
     "quality", "foreign_write",
 )  # fmt: skip
-_VERDICTS = {"defect": DEFECT, "late_share": LATE, "not_comparable": NOT_COMPARABLE}
+_VERDICTS = {"defect": Verdict.DEFECT, "late_share": Verdict.LATE, "not_comparable": Verdict.NOT_COMPARABLE}
 """The kinds that a backfill repairs: they are over once `served` has no row of the verdict, whatever the stream emitted."""
 
 
@@ -99,7 +98,11 @@ def judge_gate(
 
 
 def _severity(alerts: Sequence[Mapping[str, str]]) -> str:
-    return CRITICAL if any(alert["severity"] == CRITICAL for alert in alerts) else WARNING
+    return (
+        AlertSeverity.CRITICAL
+        if any(alert["severity"] == AlertSeverity.CRITICAL for alert in alerts)
+        else AlertSeverity.WARNING
+    )
 
 
 def _message(alerts: Sequence[Mapping[str, str]]) -> str:

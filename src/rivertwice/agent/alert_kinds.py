@@ -10,10 +10,8 @@ from email.message import EmailMessage
 from typing import Any
 
 from rivertwice.agent.alert_model import Alert, AlertCause
-from rivertwice.core.instants import to_iso
-from rivertwice.core.settings import Settings
-from rivertwice.core.text import printable_line
-from rivertwice.timeline.verdicts import DEFECT, NOT_COMPARABLE
+from rivertwice.core import Settings, printable_line, to_iso
+from rivertwice.timeline import Verdict
 
 PIPELINE = "{pipeline}"
 
@@ -135,7 +133,7 @@ KINDS: Mapping[str, AlertKind] = {
     "disk_full": AlertKind(_OLD, ("doctor",)),
     "defect": AlertKind(
         "some served rows are not what the log gives; a backfill replaces them",
-        ("verdicts", PIPELINE, "--verdict", DEFECT),
+        ("verdicts", PIPELINE, "--verdict", Verdict.DEFECT),
     ),
     "finding": AlertKind(
         "what is recorded of the batches contradicts itself; do not trust the numbers until it is found", _CAUSES
@@ -146,11 +144,11 @@ KINDS: Mapping[str, AlertKind] = {
         "served numbers lack records that came too late, until a backfill", ("backfill", "plan", PIPELINE)
     ),
     "not_comparable": AlertKind(
-        "it is not known whether some rows are right", ("verdicts", PIPELINE, "--verdict", NOT_COMPARABLE)
+        "it is not known whether some rows are right", ("verdicts", PIPELINE, "--verdict", Verdict.NOT_COMPARABLE)
     ),
     "nothing_compared": AlertKind(
         "it is not known whether the rows are right: none could be compared",
-        ("verdicts", PIPELINE, "--verdict", NOT_COMPARABLE),
+        ("verdicts", PIPELINE, "--verdict", Verdict.NOT_COMPARABLE),
     ),
     "suite": AlertKind("an expectation about the results does not hold", _CAUSES),
     "suite_errored": AlertKind("an expectation about the results could not be checked", _CAUSES),

@@ -12,11 +12,23 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from rivertwice.core.errors import RequestError
-from rivertwice.core.waits import Attempts
+from rivertwice.core import Attempts, RequestError
 
-CRITICAL, WARNING = "critical", "warning"
-FIRING, RESOLVED = "firing", "resolved"
+
+class AlertSeverity:
+    """Whether a person is needed at once."""
+
+    CRITICAL = "critical"
+    WARNING = "warning"
+
+
+class AlertPhase:
+    """Whether an alert's condition holds."""
+
+    FIRING = "firing"
+    RESOLVED = "resolved"
+
+
 KEPT = 500
 """Alerts kept at most; beyond it the oldest resolved ones go first."""
 KEPT_FOR = timedelta(days=7)
@@ -97,7 +109,7 @@ class Alert:
     @property
     def status(self) -> str:
         """`firing` or `resolved`; an alert that is over but not yet closed still counts as firing."""
-        return RESOLVED if self.closed else FIRING
+        return AlertPhase.RESOLVED if self.closed else AlertPhase.FIRING
 
 
 @dataclass(frozen=True)
@@ -221,7 +233,7 @@ def _is_due(alert: Alert, route: str, severities: set[str]) -> bool:
     last_sent = alert.sent.get(route)
     if last_sent is None:
         return alert.severity in severities and (alert.closed or alert.resolved_at is None)
-    return alert.closed and last_sent != RESOLVED
+    return alert.closed and last_sent != AlertPhase.RESOLVED
 
 
 def record_sent(state: State, alert_id: str, route: str, status: str) -> State:
@@ -288,7 +300,7 @@ def forget(state: State, routes: Mapping[str, Iterable[str]], now: datetime) -> 
 def open_alerts(state: State) -> list[Alert]:
     """Return the alerts whose cause lasts, or ended too short ago to be sure, critical ones first, then by age."""
     unclosed = [alert for alert in state.alerts if not alert.closed]
-    return sorted(unclosed, key=lambda alert: (alert.severity != CRITICAL, alert.since))
+    return sorted(unclosed, key=lambda alert: (alert.severity != AlertSeverity.CRITICAL, alert.since))
 
 
 def _bounded(alerts: tuple[Alert, ...]) -> tuple[Alert, ...]:

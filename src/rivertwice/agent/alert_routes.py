@@ -22,13 +22,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from rivertwice.agent.alert_kinds import body_of, mail_of, slack_text
 from rivertwice.agent.alert_model import Alert, RouteState, State, due
 from rivertwice.agent.alert_store import LINES_LIMIT, append_line
-from rivertwice.core.errors import ConfigError
-from rivertwice.core.homes import NAME
-from rivertwice.core.settings import Settings
-from rivertwice.core.web import is_web_address, send, web_client
-from rivertwice.core.yaml_text import read_yaml
-from rivertwice.definition.delivery_section import Variable
-from rivertwice.definition.parts import Duration
+from rivertwice.core import NAME, ConfigError, Settings, is_web_address, read_yaml, send, web_client
+from rivertwice.definition import Duration, Variable
 
 WEBHOOK = "RIVERTWICE_ALERT_WEBHOOK"
 FILE_LIMIT = 65_536

@@ -28,11 +28,7 @@ from rivertwice.agent.alert_model import (
 )
 from rivertwice.agent.alert_routes import Outcome, Route, load_routes, send_message
 from rivertwice.agent.alert_store import alerts_of
-from rivertwice.core.errors import ConfigError
-from rivertwice.core.instants import utc_now
-from rivertwice.core.locks import lock_if_free
-from rivertwice.core.settings import Settings
-from rivertwice.core.waits import Deadline
+from rivertwice.core import ConfigError, Deadline, Settings, lock_if_free, utc_now
 
 LOG = logging.getLogger(__name__)
 MESSAGES = 20  # messages to one route in one pass

@@ -31,10 +31,7 @@ from rivertwice.agent.alert_model import (
     report,
     resolve,
 )
-from rivertwice.core.errors import RequestError, RivertwiceError
-from rivertwice.core.instants import parse_iso, to_iso
-from rivertwice.core.locks import lock
-from rivertwice.core.settings import Settings
+from rivertwice.core import RequestError, RivertwiceError, Settings, lock, parse_iso, to_iso
 from rivertwice.storage import LogFile, replace_json
 
 LOG = logging.getLogger(__name__)

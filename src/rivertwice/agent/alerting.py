@@ -17,8 +17,8 @@ from rivertwice.agent.keeper import Keeper
 from rivertwice.agent.metrics import measure
 from rivertwice.agent.prometheus import FIRING, OK, AlertState, firing, judge_alerts
 from rivertwice.agent.view import view_pipeline
-from rivertwice.core.settings import Settings
-from rivertwice.definition.definition import load_definition
+from rivertwice.core import Settings
+from rivertwice.definition import load_definition
 
 EVERY_S = 30.0
 

@@ -16,13 +16,9 @@ from datetime import datetime
 
 from rivertwice.agent.act import page, page_over, record_event
 from rivertwice.agent.keeper import Job, Keeper
-from rivertwice.core.errors import RequestError
-from rivertwice.core.settings import Settings
-from rivertwice.definition.bundle import load_bundle_definition
-from rivertwice.log import kafka
-from rivertwice.log.archive import is_archiving
-from rivertwice.log.leases import RaceLevel
-from rivertwice.log.retention import parse_limit
+from rivertwice.core import RequestError, Settings
+from rivertwice.definition import load_bundle_definition
+from rivertwice.log import RaceLevel, is_archiving, kafka, parse_limit
 from rivertwice.retention import (
     FORMAT,
     RetentionView,
@@ -35,8 +31,8 @@ from rivertwice.retention import (
     view_retention,
 )
 from rivertwice.storage import read_json, replace_json
-from rivertwice.stream.begin import added_since, describe_added, has_effect
-from rivertwice.timeline.lineage import Timeline, head_path
+from rivertwice.stream import added_since, describe_added, has_effect
+from rivertwice.timeline import Timeline, head_path
 
 ADDED = "partitions_added"
 FOREVER_EVERY_S = 120.0  # a topic that Kafka never deletes from is looked at this often only

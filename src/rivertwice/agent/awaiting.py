@@ -12,17 +12,21 @@ from datetime import datetime, timedelta
 
 from rivertwice.agent.launch import agent_status
 from rivertwice.agent.memory import load_memory
-from rivertwice.core.settings import Settings
-from rivertwice.definition.definition import Definition
-from rivertwice.log.addresses import StoredOffsets
-from rivertwice.stream.checkpoint import covers
-from rivertwice.stream.lease import lease_owner
-from rivertwice.timeline.intent import Exit, Heartbeat, Intent
-from rivertwice.timeline.ledger import LedgerRow
-from rivertwice.timeline.lineage import path_ledger
-from rivertwice.timeline.watermarks import rule_of, watermarks_after
+from rivertwice.core import Settings
+from rivertwice.definition import Definition
+from rivertwice.log import StoredOffsets
+from rivertwice.stream import covers, lease_owner
+from rivertwice.timeline import Exit, Heartbeat, Intent, LedgerRow, path_ledger, rule_of, watermarks_after
 
-WAITS, CAUGHT_UP, FAILED = "waits", "caught_up", "failed"
+
+class WaitState:
+    """How a wait for a stream stands."""
+
+    WAITS = "waits"
+    CAUGHT_UP = "caught_up"
+    FAILED = "failed"
+
+
 QUIET = timedelta(seconds=20)
 """A stream that has read everything and was idle for this time has caught up, whatever the ledger says of the next batch."""
 
@@ -63,7 +67,7 @@ class Wait:
     ends: StoredOffsets
     covered: tuple[str, int | None] | None = None
     quiet_since: datetime | None = None
-    state: str = WAITS
+    state: str = WaitState.WAITS
     reason: str = ""
 
 
@@ -74,7 +78,7 @@ def has_read(seen: StreamLook, ends: StoredOffsets) -> bool:
     return beat is not None and is_alive and covers(beat.end_offsets, ends)
 
 
-def decide(wait: Wait, seen: StreamLook) -> Wait:
+def decide_wait(wait: Wait, seen: StreamLook) -> Wait:
     """Return the wait after a look. Pure."""
     if seen.given_up is not None:
         return _failed(wait, f"the agent has stopped retrying: {seen.given_up}")
@@ -96,11 +100,11 @@ def decide(wait: Wait, seen: StreamLook) -> Wait:
         or (beat.batch_s is None and beat.state == "idle")  # a driver that finds nothing to read runs no batch
         or (quiet_since is not None and beat.at - quiet_since >= QUIET)
     )
-    return Wait(wait.ends, covered, quiet_since, CAUGHT_UP if has_settled else WAITS)
+    return Wait(wait.ends, covered, quiet_since, WaitState.CAUGHT_UP if has_settled else WaitState.WAITS)
 
 
 def _failed(wait: Wait, reason: str) -> Wait:
-    return Wait(wait.ends, wait.covered, wait.quiet_since, FAILED, reason)
+    return Wait(wait.ends, wait.covered, wait.quiet_since, WaitState.FAILED, reason)
 
 
 def look(settings: Settings, definition: Definition, wait: Wait, asked_at: datetime) -> StreamLook:

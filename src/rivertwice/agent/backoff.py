@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from rivertwice.core.waits import Attempts
+from rivertwice.core import Attempts
 
 # Why a driver ended, and how the agent reacts to it. Pure: no clock, no files.
 

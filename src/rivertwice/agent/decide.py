@@ -24,8 +24,8 @@ from rivertwice.agent.backoff import (
     next_attempt,
 )
 from rivertwice.agent.memory import CONTENDED, DIED, FULL, REFUSED, RESTORED, DriverRef, Memory
-from rivertwice.core.instants import to_iso
-from rivertwice.timeline.intent import Heartbeat, Intent
+from rivertwice.core import to_iso
+from rivertwice.timeline import Heartbeat, Intent
 
 HUNG_AFTER = timedelta(seconds=120)
 STALLED_AFTER = timedelta(seconds=600)

@@ -15,13 +15,10 @@ from datetime import datetime, timedelta
 from rivertwice.agent.act import page, page_over, record_event
 from rivertwice.agent.backoff import delay_after
 from rivertwice.agent.keeper import Keeper
-from rivertwice.core.errors import RivertwiceError
-from rivertwice.core.instants import utc_now
-from rivertwice.core.settings import Settings
-from rivertwice.core.waits import Deadline
-from rivertwice.definition.delivery_section import Delivery
+from rivertwice.core import Deadline, RivertwiceError, Settings, utc_now
+from rivertwice.definition import Delivery
 from rivertwice.deliver import Deliverer, Note, describe_open, read_aside, read_note, sinks_of, write_note
-from rivertwice.timeline.intent import Intent
+from rivertwice.timeline import Intent
 
 LOG = logging.getLogger(__name__)
 PAGE_AT = 5  # failures in a row

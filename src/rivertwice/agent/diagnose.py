@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rivertwice.agent.figures import Measures
-from rivertwice.definition.model import DefinitionFile
+from rivertwice.definition import DefinitionFile
 
 SLOW_START_S = 120.0
 SKEW = 0.6
@@ -34,7 +34,7 @@ class Diagnosis:
     remedy: str
 
 
-def diagnose(measures: Measures, definition: DefinitionFile) -> list[Diagnosis]:
+def find_causes(measures: Measures, definition: DefinitionFile) -> list[Diagnosis]:
     """Return the likely causes of all problems; empty when there is none."""
     return [
         *_silence(measures),

@@ -16,8 +16,7 @@ from pathlib import Path
 
 from rivertwice.agent.act import page, page_over, record_event
 from rivertwice.agent.observe import RESERVE, has_room
-from rivertwice.core.instants import to_iso, utc_now
-from rivertwice.core.settings import Settings
+from rivertwice.core import Settings, to_iso, utc_now
 
 LOG = logging.getLogger(__name__)
 KIND = "disk_full"

@@ -9,13 +9,9 @@ from contextlib import suppress
 
 from rivertwice.agent.act import ask_to_drain
 from rivertwice.agent.memory import load_memory
-from rivertwice.core.errors import ServiceError
-from rivertwice.core.instants import utc_now
-from rivertwice.core.processes import is_alive
-from rivertwice.core.settings import Settings
-from rivertwice.core.waits import Deadline, Progress, report_nothing
+from rivertwice.core import Deadline, Progress, ServiceError, Settings, is_alive, report_nothing, utc_now
 from rivertwice.deliver import read_fast_owner
-from rivertwice.stream.lease import lease_owner
+from rivertwice.stream import lease_owner
 
 POLL_S = 0.1
 

@@ -16,11 +16,10 @@ from datetime import datetime
 from rivertwice.agent.act import page, page_over, record_event
 from rivertwice.agent.backoff import delay_after
 from rivertwice.agent.keeper import Job, Keeper
-from rivertwice.core.settings import Settings
-from rivertwice.core.waits import Attempts
-from rivertwice.definition.definition import load_definition
+from rivertwice.core import Attempts, Settings
+from rivertwice.definition import load_definition
 from rivertwice.deliver import read_fast_owner
-from rivertwice.timeline.intent import Intent
+from rivertwice.timeline import Intent
 
 JOB = (sys.executable, "-m", "rivertwice.deliver.fast_job")
 PAGE_AT = 5  # failures in a row

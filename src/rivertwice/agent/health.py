@@ -12,22 +12,25 @@ from typing import Any
 
 from rivertwice.agent.decide import HUNG_AFTER
 from rivertwice.agent.memory import Memory, load_memory
-from rivertwice.core.instants import parse_iso
-from rivertwice.core.processes import is_alive
-from rivertwice.core.settings import Settings
+from rivertwice.core import Settings, is_alive, parse_iso
 from rivertwice.storage import read_json
-from rivertwice.stream.lease import Owner, lease_owner
-from rivertwice.timeline.intent import Exit, Heartbeat, Intent
+from rivertwice.stream import Owner, lease_owner
+from rivertwice.timeline import Exit, Heartbeat, Intent
 
-OK = "ok"
-AGENT = "agent_dead"
-DRIVER = "driver_down"
-GIVEN_UP = "given_up"
+
+class Condition:
+    """What is wrong with the processes of a pipeline."""
+
+    OK = "ok"
+    AGENT = "agent_dead"
+    DRIVER = "driver_down"
+    GIVEN_UP = "given_up"
+    UNRESPONSIVE = "unresponsive"
+
 
 AGENT_SILENT = timedelta(seconds=30)
 SPEAKS_WITHIN = timedelta(seconds=10)
 """A driver beats every second; one that is silent for longer is shown as unresponsive. The agent pages after `HUNG_AFTER`."""
-UNRESPONSIVE = "unresponsive"
 
 
 @dataclass(frozen=True)
@@ -84,9 +87,9 @@ def find_state(owner: Owner | None, beat: Heartbeat | None, memory: Memory, now:
     if owner is not None:
         if beat is None or beat.epoch != owner.epoch:
             return "starting"
-        return UNRESPONSIVE if now - beat.at > SPEAKS_WITHIN else beat.state
+        return Condition.UNRESPONSIVE if now - beat.at > SPEAKS_WITHIN else beat.state
     if given_up:
-        return GIVEN_UP
+        return Condition.GIVEN_UP
     restore = memory.fall_back
     if restore is not None and not restore.outcome and is_alive(restore.pid, restore.pid_started):
         return "restoring"
@@ -101,10 +104,10 @@ def classify_health(observation: StreamObservation, now: datetime) -> Health:
     driver must hold the lease and have a heartbeat of at most 120 s.
     """
     if observation.intent is None or observation.intent.desired != "running":
-        return Health(OK, "stopped, as desired" if observation.intent else "no start was requested")
+        return Health(Condition.OK, "stopped, as desired" if observation.intent else "no start was requested")
     if observation.given_up:
         return Health(
-            GIVEN_UP,
+            Condition.GIVEN_UP,
             f"the agent has stopped retrying: {observation.given_up}; correct the cause, then `rivertwice start`",
         )
     if observation.agent_at is None or now - observation.agent_at > AGENT_SILENT:
@@ -113,18 +116,21 @@ def classify_health(observation: StreamObservation, now: datetime) -> Health:
         )
         driver = "the driver still runs" if observation.owner is not None else "no driver runs"
         return Health(
-            AGENT,
+            Condition.AGENT,
             f"the agent last spoke {last_word}; {driver}, but it would not be restarted: run `rivertwice agent start`",
         )
     beat = observation.heartbeat
     if observation.owner is None:
         return Health(
-            DRIVER, f"the desired state is running, but no driver holds the lease{_ending(observation.last_exit)}"
+            Condition.DRIVER,
+            f"the desired state is running, but no driver holds the lease{_ending(observation.last_exit)}",
         )
     if beat is not None and now - beat.at > HUNG_AFTER:
         silent = (now - beat.at).total_seconds()
-        return Health(DRIVER, f"driver pid {beat.pid} (epoch {beat.epoch}) lives but last spoke {silent:.0f} s ago")
-    return Health(OK, "running" if beat is None else f"epoch {beat.epoch}, batch {beat.batch}, {beat.state}")
+        return Health(
+            Condition.DRIVER, f"driver pid {beat.pid} (epoch {beat.epoch}) lives but last spoke {silent:.0f} s ago"
+        )
+    return Health(Condition.OK, "running" if beat is None else f"epoch {beat.epoch}, batch {beat.batch}, {beat.state}")
 
 
 def choose_grace(failures: int, grace: float, epoch: float) -> float:

@@ -14,10 +14,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from rivertwice.agent.act import start_logged
-from rivertwice.core.errors import RivertwiceError
-from rivertwice.core.instants import to_iso, utc_now
-from rivertwice.core.settings import Settings
-from rivertwice.core.waits import Attempts
+from rivertwice.core import Attempts, RivertwiceError, Settings, to_iso, utc_now
 from rivertwice.storage import LogFile
 
 LOG = logging.getLogger(__name__)

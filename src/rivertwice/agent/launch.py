@@ -10,11 +10,7 @@ from typing import Any
 
 import psutil
 
-from rivertwice.core.errors import ServiceError
-from rivertwice.core.instants import parse_iso
-from rivertwice.core.processes import Started, is_alive, start_detached
-from rivertwice.core.settings import Settings
-from rivertwice.core.waits import Deadline
+from rivertwice.core import Deadline, ServiceError, Settings, Started, is_alive, parse_iso, start_detached
 from rivertwice.storage import LogFile, read_json
 
 START_SECONDS = 60.0

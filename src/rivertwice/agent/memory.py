@@ -13,10 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rivertwice.agent.backoff import CONTENDED_AFTER, FULL_AFTER, Failure, FailureClass, full_disk_ends, lease_losses
-from rivertwice.core.homes import require_pipeline
-from rivertwice.core.instants import parse_iso, to_iso
-from rivertwice.core.processes import Started
-from rivertwice.core.settings import Settings
+from rivertwice.core import Settings, Started, parse_iso, require_pipeline, to_iso
 from rivertwice.storage import read_json, replace_json
 
 FORMAT = 1

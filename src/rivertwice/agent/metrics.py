@@ -11,27 +11,30 @@ from pathlib import Path
 
 from rivertwice.agent.figures import BatchFigures, Measures
 from rivertwice.agent.view import PipelineView, Unreadable
-from rivertwice.core.errors import RivertwiceError
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.instants import from_ms
-from rivertwice.core.settings import Settings
-from rivertwice.definition.definition import Definition, load_definition
+from rivertwice.core import PipelineHome, RivertwiceError, Settings, from_ms
+from rivertwice.definition import Definition, load_definition
 from rivertwice.deliver import sinks_of, view_delivery
-from rivertwice.log import kafka
-from rivertwice.log.addresses import Part, StoredOffsets, name_parts
-from rivertwice.log.reader import first_stamps
+from rivertwice.log import Part, StoredOffsets, first_stamps, kafka, name_parts
 from rivertwice.quality import failing_by_severity, standing
 from rivertwice.reconcile import newest_reconcile
-from rivertwice.savepoint.catalogue import PROVED, select_newest
-from rivertwice.savepoint.recovery import view_recovery
+from rivertwice.savepoint import ProofState, select_newest, view_recovery
 from rivertwice.storage import Remembered, files_below
-from rivertwice.timeline.committed import CommittedBatches, committed_batches, newest_batches
-from rivertwice.timeline.dead_letters import OPEN, DeadLetterSummary
-from rivertwice.timeline.dead_summary import RECENT, dead_share, fields_of, summarise_dead_letters
-from rivertwice.timeline.ledger import LedgerRow
-from rivertwice.timeline.lineage import Segment, head_path
-from rivertwice.timeline.sequence import head
-from rivertwice.timeline.verdicts import DEFECT
+from rivertwice.timeline import (
+    RECENT,
+    CommittedBatches,
+    DeadLetterSummary,
+    LedgerRow,
+    LetterState,
+    Segment,
+    Verdict,
+    committed_batches,
+    dead_share,
+    fields_of,
+    head,
+    head_path,
+    newest_batches,
+    summarise_dead_letters,
+)
 
 # Figures from ledger rows. Pure.
 
@@ -225,7 +228,9 @@ def _from_dead_letters(
         lambda: summarise_dead_letters(home, committed, fields),
     )
     oldest = 0.0 if summary.oldest_open is None else (now - summary.oldest_open).total_seconds()
-    return replace(measures, dead_open=summary.total(OPEN), dead_oldest_s=oldest, dead_newest=summary.newest)
+    return replace(
+        measures, dead_open=summary.total(LetterState.OPEN), dead_oldest_s=oldest, dead_newest=summary.newest
+    )
 
 
 def _from_delivery(measures: Measures, settings: Settings, name: str, now: datetime) -> Measures:
@@ -291,7 +296,7 @@ def _from_savepoints(
         measures,
         savepoint_age_s=(now - since).total_seconds(),
         savepoint_bytes=newest.manifest.size,
-        unproved=sum(each.manifest.created_at > since and each.status != PROVED for each in savepoints),
+        unproved=sum(each.manifest.created_at > since and each.status != ProofState.PROVED for each in savepoints),
     )
 
 
@@ -303,7 +308,7 @@ def _from_reconcile(measures: Measures, home: PipelineHome, now: datetime) -> Me
         measures,
         late_share=run["balance"]["total"]["late_share"],
         reconcile_age_s=(now - run["created_at"]).total_seconds(),
-        defects=sum(counts.get(DEFECT, 0) for counts in run["counts"].values()),
+        defects=sum(counts.get(Verdict.DEFECT, 0) for counts in run["counts"].values()),
     )
 
 

@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 from rivertwice.agent.act import record_event
 from rivertwice.agent.alerting import AlertScan
 from rivertwice.agent.prometheus import MeasuresCollector, measured_age
-from rivertwice.core.settings import Settings
+from rivertwice.core import Settings
 
 log = logging.getLogger(__name__)
 

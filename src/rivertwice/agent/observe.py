@@ -11,13 +11,11 @@ from pathlib import Path
 from rivertwice.agent.backoff import FailureClass, classify_exit
 from rivertwice.agent.decide import DrainMarker, Observed
 from rivertwice.agent.memory import DIED, REFUSED, RESTORED, DriverRef, Ended, FallBackEnded, Memory, remember_end
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.processes import is_alive, may_live, same_start
-from rivertwice.core.settings import Settings
-from rivertwice.savepoint.operations.record import read_fall_back
+from rivertwice.core import PipelineHome, Settings, is_alive, may_live, same_start
+from rivertwice.savepoint import read_fall_back
 from rivertwice.storage import LogFile, read_json
-from rivertwice.stream.lease import lease_owner, lock_file
-from rivertwice.timeline.intent import Exit, Heartbeat
+from rivertwice.stream import lease_owner, lock_file
+from rivertwice.timeline import Exit, Heartbeat
 
 START_LINE = "==== rivertwice agent starts a driver "
 TAIL_BYTES = 64_000

@@ -14,7 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from rivertwice.agent.figures import Measures
-from rivertwice.definition.model import AlertLimits
+from rivertwice.definition import AlertLimits
 
 # The alerts on a stream and when they fire. Pure: figures and limits in, a state per rule out.
 

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rivertwice.agent.observe import has_room
-from rivertwice.core.homes import PipelineHome
+from rivertwice.core import PipelineHome
 
 FORMAT = 1
 MAGIC = b"rivertwice samples 1\n"

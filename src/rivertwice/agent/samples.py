@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from rivertwice.agent.alerting import AlertScan
-from rivertwice.agent.health import UNRESPONSIVE, StreamObservation, observe_stream
+from rivertwice.agent.health import Condition, StreamObservation, observe_stream
 from rivertwice.agent.keeper import Keeper
 from rivertwice.agent.ring import RingSample, ring_file, write_sample
 from rivertwice.agent.view import LAG_FRESH_S
-from rivertwice.core.instants import from_ms
-from rivertwice.core.settings import Settings
-from rivertwice.timeline.intent import Heartbeat
+from rivertwice.core import Settings, from_ms
+from rivertwice.timeline import Heartbeat
 
 EVERY_S = 6.0
 LOOK_FRESH = timedelta(seconds=75)
@@ -49,7 +48,7 @@ def take_sample(
     wanted = observation.intent is not None and observation.intent.desired == "running"
     beat = observation.heartbeat
     is_own = observation.owner is not None and beat is not None and beat.epoch == observation.owner.epoch
-    speaking = beat if is_own and observation.state != UNRESPONSIVE else None
+    speaking = beat if is_own and observation.state != Condition.UNRESPONSIVE else None
     measured = None if look is None or now - look.at > LOOK_FRESH else look.measures
     values: dict[str, float | None] = {}
     parts: Mapping[str, int] = {}

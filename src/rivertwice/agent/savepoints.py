@@ -15,22 +15,20 @@ from datetime import datetime
 
 from rivertwice.agent.act import page, page_over, record_event
 from rivertwice.agent.keeper import Job, Keeper
-from rivertwice.core.homes import require_pipeline
-from rivertwice.core.processes import end_sessions
-from rivertwice.core.settings import Settings
-from rivertwice.savepoint.keep_up import DISAGREED
-from rivertwice.savepoint.operations.record import Restore, read_operations
-from rivertwice.savepoint.proof import last_attempt
-from rivertwice.savepoint.recovery import (
-    PROVE,
-    WAIT,
+from rivertwice.core import Settings, end_sessions, require_pipeline
+from rivertwice.savepoint import (
+    DISAGREED,
     KeepUpDecision,
+    RecoveryStep,
     RecoveryView,
+    Restore,
     decide_keep_up,
+    last_attempt,
     read_objective,
+    read_operations,
     view_recovery,
 )
-from rivertwice.timeline.intent import Intent
+from rivertwice.timeline import Intent
 
 UNPROVED_START = "unproved_start"
 JOB = (sys.executable, "-m", "rivertwice.savepoint.keep_up")
@@ -56,7 +54,7 @@ class SavepointKeeper(Keeper):
         """Look at one pipeline, and start what is due; return what was decided."""
         job = self._jobs.setdefault(name, SavepointJob())
         if job.process is None and not self._has_work(name):
-            return KeepUpDecision(WAIT, "no recovery objective, and no planned operation")
+            return KeepUpDecision(RecoveryStep.WAIT, "no recovery objective, and no planned operation")
         view = view_recovery(self._settings, name)
         self._reap(name, job, view, now)
         awaiting = [restore.savepoint for restore in view.awaiting]
@@ -73,7 +71,7 @@ class SavepointKeeper(Keeper):
             now,
             wanted=intent is not None and intent.desired == "running",
         )
-        if decision.kind != WAIT:
+        if decision.kind != RecoveryStep.WAIT:
             self._start(name, job, decision, now)
         return decision
 
@@ -89,7 +87,7 @@ class SavepointKeeper(Keeper):
 
     def _start(self, name: str, job: SavepointJob, decision: KeepUpDecision, now: datetime) -> None:
         command = [*JOB, "--pipeline", require_pipeline(name)]
-        command += ["--prove", decision.savepoint] if decision.kind == PROVE and decision.savepoint else []
+        command += ["--prove", decision.savepoint] if decision.kind == RecoveryStep.PROVE and decision.savepoint else []
         job.work = decision
         pid = job.start(self._settings, command, self._settings.pipeline(name).logs / "savepoints.log", now)
         record_event(self._settings, "savepoint_due", name, decision.reason, now, pid=pid)

@@ -9,13 +9,10 @@ from collections.abc import Callable
 
 from rivertwice.agent.act import page, page_over
 from rivertwice.agent.keeper import Keeper
-from rivertwice.core.errors import LedgerError
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.instants import utc_now
-from rivertwice.core.settings import Settings
-from rivertwice.definition.definition import Definition, load_definition
+from rivertwice.core import LedgerError, PipelineHome, Settings, utc_now
+from rivertwice.definition import Definition, load_definition
 from rivertwice.storage import Table
-from rivertwice.timeline.lineage import head_definition
+from rivertwice.timeline import head_definition
 
 LOG = logging.getLogger(__name__)
 BUSY_SHARE = 0.2  # at most this share of one core is used for rebuilding
@@ -46,7 +43,7 @@ def definition_of_head(settings: Settings, name: str) -> Definition:
 
 def rebuild(settings: Settings, name: str) -> None:
     """Rebuild `served` of one pipeline."""
-    from rivertwice.timeline.served import rebuild_served
+    from rivertwice.timeline import rebuild_served
 
     rebuild_served(settings.pipeline(name), definition_of_head(settings, name))
 

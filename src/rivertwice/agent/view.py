@@ -9,26 +9,28 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rivertwice.agent.backoff import consecutive_failures, next_attempt
-from rivertwice.agent.health import UNRESPONSIVE, Health, StreamObservation, classify_health, observe_stream
+from rivertwice.agent.health import Condition, Health, StreamObservation, classify_health, observe_stream
 from rivertwice.agent.launch import agent_status
-from rivertwice.core.errors import RivertwiceError
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.instants import from_ms, to_iso
-from rivertwice.core.settings import Settings
+from rivertwice.core import PipelineHome, RivertwiceError, Settings, from_ms, to_iso
 from rivertwice.quality import failing_by_severity, standing
 from rivertwice.retention import RetentionBrief
-from rivertwice.timeline.committed import newest_batch
-from rivertwice.timeline.intent import Heartbeat
-from rivertwice.timeline.lineage import path_of
-from rivertwice.timeline.result_status import ServedEnd, served_end
-from rivertwice.timeline.sequence import Entry, read_sequence, select_head
-from rivertwice.timeline.version_records import Acceptance, read_versions
+from rivertwice.timeline import (
+    Acceptance,
+    Entry,
+    Heartbeat,
+    ServedEnd,
+    newest_batch,
+    path_of,
+    read_sequence,
+    read_versions,
+    select_head,
+    served_end,
+)
 
 if TYPE_CHECKING:
-    from rivertwice.backfill.load_state import LoadProgress
-    from rivertwice.backfill.stream_unread import StreamLoadProgress
-    from rivertwice.savepoint.recovery import RecoveryView
-    from rivertwice.versions.model import Step
+    from rivertwice.backfill import LoadProgress, StreamLoadProgress
+    from rivertwice.savepoint import RecoveryView
+    from rivertwice.versions import Step
 
 T = TypeVar("T")
 LAG_FRESH_S = 20.0
@@ -122,10 +124,10 @@ class StreamView:
     @property
     def stale_lag_text(self) -> str | None:
         """Why the lag is not known now, and what measures it; None if it is known, or nothing ever ran."""
-        if self.heartbeat_age_s is None or (self.is_lag_fresh and self.state != UNRESPONSIVE):
+        if self.heartbeat_age_s is None or (self.is_lag_fresh and self.state != Condition.UNRESPONSIVE):
             return None
         who = "no driver is running" if self.driver is None else "the driver gets no answer from Kafka"
-        if self.state == UNRESPONSIVE and self.driver is not None:
+        if self.state == Condition.UNRESPONSIVE and self.driver is not None:
             who = f"the driver (pid {self.driver.pid}) lives but has said nothing for {_ago(self.heartbeat_age_s)}: look at its log"
         known = "not measured since the last driver or the last head move"
         if self.lag_at is not None and self.lag_age_s is not None:
@@ -270,7 +272,7 @@ def view_stream(
         # the head moved since: a restore, a rewind, an upgrade
         beat, unread = _beat_of_head(home, timeline, beat)
     is_own = beat is not None and owner is not None and beat.epoch == owner.epoch
-    speaking = beat if is_own and observation.state != UNRESPONSIVE else None
+    speaking = beat if is_own and observation.state != Condition.UNRESPONSIVE else None
     lag_at = None if beat is None or beat.lag is None else beat.lag_at or beat.at
     is_waiting = owner is None and observation.memory.broken_at is None
     attempt = next_attempt(failures) if is_waiting else None
@@ -362,7 +364,7 @@ def _reconcile(home: PipelineHome) -> Mapping[str, Any] | None:
 def _versions(settings: Settings, name: str) -> tuple[VersionBrief, ...]:
     if not any(version.is_open for version in read_versions(settings.pipeline(name))):
         return ()
-    from rivertwice.versions.view import view_versions  # reads reconciles and their proofs
+    from rivertwice.versions import view_versions
 
     return tuple(
         VersionBrief(
@@ -379,13 +381,13 @@ def _versions(settings: Settings, name: str) -> tuple[VersionBrief, ...]:
 
 
 def _view_recovery(settings: Settings, name: str) -> RecoveryView:
-    from rivertwice.savepoint.recovery import view_recovery
+    from rivertwice.savepoint import view_recovery
 
     return view_recovery(settings, name)
 
 
 def _savepoint(view: RecoveryView) -> SavepointPlace | None:
-    from rivertwice.savepoint.catalogue import select_newest
+    from rivertwice.savepoint import select_newest
 
     newest = select_newest(view.savepoints, proved=True)
     return None if newest is None else SavepointPlace(newest.id, newest.manifest.timeline, newest.manifest.batch)
@@ -408,7 +410,7 @@ def _recovery(view: RecoveryView) -> FallBackView | None:
 
 def view_first_load(home: PipelineHome) -> LoadProgress | Unreadable | None:
     """Return a first load by batch that is not done; None if there is none. Never guessed."""
-    from rivertwice.backfill.load_state import find_unfinished_load
+    from rivertwice.backfill import find_unfinished_load
 
     def view() -> LoadProgress | None:
         unfinished = find_unfinished_load(home)
@@ -419,7 +421,7 @@ def view_first_load(home: PipelineHome) -> LoadProgress | Unreadable | None:
 
 def view_stream_load(home: PipelineHome) -> StreamLoadProgress | Unreadable | None:
     """Return how far a load by the stream in large batches is; None if there is none, or all is read. Never guessed."""
-    from rivertwice.backfill.stream_unread import StreamLoadProgress, find_unread
+    from rivertwice.backfill import StreamLoadProgress, find_unread
 
     def view() -> StreamLoadProgress | None:
         unread = find_unread(home)

@@ -11,9 +11,7 @@ from typing import Any
 
 import httpx
 
-from rivertwice.core.errors import RequestError, ServiceError
-from rivertwice.core.instants import parse_iso, utc_now
-from rivertwice.core.waits import Deadline, Progress, report_nothing, retry
+from rivertwice.core import Deadline, Progress, RequestError, ServiceError, parse_iso, report_nothing, retry, utc_now
 
 _FINAL = frozenset({"success", "failed"})
 _TRIES = 8

@@ -10,14 +10,19 @@ from typing import Any
 
 from airflow.sdk import BaseNotifier
 
-from rivertwice.agent.alert_gates import record_gate
-from rivertwice.agent.alert_kinds import AGENT_DEAD, TASK_FAILED, is_about_stream
-from rivertwice.agent.alert_model import CRITICAL, Alert, AlertCause, Report
-from rivertwice.agent.alert_store import alerts_of
-from rivertwice.agent.health import AGENT
-from rivertwice.core.errors import RequestError, RivertwiceError
-from rivertwice.core.instants import utc_now
-from rivertwice.core.settings import Settings
+from rivertwice.agent import (
+    AGENT_DEAD,
+    TASK_FAILED,
+    Alert,
+    AlertCause,
+    AlertSeverity,
+    Condition,
+    Report,
+    alerts_of,
+    is_about_stream,
+    record_gate,
+)
+from rivertwice.core import RequestError, RivertwiceError, Settings, utc_now
 
 SENDER_PATIENCE_S = 5.0
 
@@ -55,7 +60,7 @@ class Place:
 def report_failure(settings: Settings, pipeline: str, place: Place, message: str) -> None:
     """Report that a task finally failed, once while it fails."""
     cause = AlertCause(pipeline, TASK_FAILED, f"{place.dag}.{place.task}")
-    _send(settings, [Report(cause, CRITICAL, message, "airflow", place.details)])
+    _send(settings, [Report(cause, AlertSeverity.CRITICAL, message, "airflow", place.details)])
 
 
 def report_stream_fault(settings: Settings, pipeline: str, place: Place, fault: StreamFaultError) -> None:
@@ -63,13 +68,13 @@ def report_stream_fault(settings: Settings, pipeline: str, place: Place, fault: 
 
     A dead agent is one fact, however many pipelines wait for it.
     """
-    if fault.status == AGENT:
+    if fault.status == Condition.AGENT:
         cause = AlertCause("", AGENT_DEAD)
     else:
         cause = AlertCause(pipeline, fault.status)
         if any(_is_about(alert, pipeline) and alert.cause != cause for alert in alerts_of(settings).state().alerts):
             return
-    _send(settings, [Report(cause, CRITICAL, str(fault), "airflow", place.details)])
+    _send(settings, [Report(cause, AlertSeverity.CRITICAL, str(fault), "airflow", place.details)])
 
 
 def report_success(settings: Settings, pipeline: str, place: Place, *, watched: bool = False) -> None:
@@ -122,7 +127,7 @@ def _send(settings: Settings, reports: Sequence[Report]) -> None:
 
 def _send_due(settings: Settings) -> None:
     """Send in this process what is due: the agent may be dead, or lack the address of a route."""
-    from rivertwice.agent.alert_sender import Sender
+    from rivertwice.agent import Sender
 
     Sender(settings).run_pass(SENDER_PATIENCE_S)
 

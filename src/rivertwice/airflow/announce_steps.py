@@ -17,14 +17,11 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from rivertwice.airflow.dag_names import safe_name
 from rivertwice.airflow.refusals import refusals
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.installed import base_of
-from rivertwice.core.instants import from_ms
-from rivertwice.core.settings import Settings
+from rivertwice.core import PipelineHome, Settings, base_of, from_ms
 from rivertwice.storage import Where
 
 if TYPE_CHECKING:
-    from rivertwice.timeline.serving import Publication
+    from rivertwice.timeline import Publication
 
 
 # Which days a passed reconcile announces to other DAGs. Pure.
@@ -184,9 +181,8 @@ def announce_reconcile(pipeline: str, passed: dict[str, Any]) -> dict[str, Any]:
 
 def announce_publication(pipeline: str, sequence: int) -> dict[str, Any]:
     """Give the event of `served.PIPELINE` that a backfill was published: its entry of the sequence, and the windows that it covers."""
-    from rivertwice.core.instants import iso_of_ms
-    from rivertwice.timeline.sequence import read_sequence
-    from rivertwice.timeline.served_rows import publications_of
+    from rivertwice.core import iso_of_ms
+    from rivertwice.timeline import publications_of, read_sequence
 
     home = Settings.from_env().pipeline(pipeline)
     _skip_unless_serving(home, pipeline)
@@ -236,12 +232,9 @@ def find_days(home: PipelineHome, pipeline: str, run: str, announced: Announced)
     Raises:
         AirflowSkipException: another version serves, or the rows are final at once, so that no day is ever complete.
     """
-    from rivertwice.definition.bundle import load_bundle_definition
+    from rivertwice.definition import load_bundle_definition
     from rivertwice.reconcile import reconcile_runs
-    from rivertwice.timeline.ledger import read_ledger
-    from rivertwice.timeline.lineage import Timeline
-    from rivertwice.timeline.sequence import read_sequence
-    from rivertwice.timeline.served_rows import publications_of
+    from rivertwice.timeline import Timeline, publications_of, read_ledger, read_sequence
 
     _skip_unless_serving(home, pipeline)
     judged = next(each for each in reconcile_runs(home) if each["run"] == run)
@@ -271,7 +264,7 @@ def _known(stored: dict[str, Any]) -> Announced:
 
 def _first_served(home: PipelineHome, start_column: str) -> int | None:
     from rivertwice.storage import Table
-    from rivertwice.timeline.serving import to_epoch_ms
+    from rivertwice.timeline import to_epoch_ms
 
     rows = Table(home.public_served).read(columns=[start_column])
     return None if rows is None or rows.num_rows == 0 else int(to_epoch_ms(rows[start_column]).min())
@@ -279,10 +272,9 @@ def _first_served(home: PipelineHome, start_column: str) -> int | None:
 
 def _first_open(home: PipelineHome, run: str) -> int | None:
     """Return the start of the earliest window that the judging run called open (epoch ms)."""
-    from rivertwice.core.instants import to_ms
+    from rivertwice.core import to_ms
     from rivertwice.storage import Table
-    from rivertwice.timeline.judgements import run_chain
-    from rivertwice.timeline.verdicts import OPEN
+    from rivertwice.timeline import Verdict, run_chain
 
     judging = next(
         name for name, increment in run_chain(home, run) if increment is None or increment.settled_ms is not None
@@ -290,12 +282,12 @@ def _first_open(home: PipelineHome, run: str) -> int | None:
     rows = Table(home.tables.verdicts).read(
         columns=["run", "verdict", "window_start"], matching=Where("run").equals(judging)
     )
-    starts = [] if rows is None else [row["window_start"] for row in rows.to_pylist() if row["verdict"] == OPEN]
+    starts = [] if rows is None else [row["window_start"] for row in rows.to_pylist() if row["verdict"] == Verdict.OPEN]
     return min(map(to_ms, starts), default=None)
 
 
 def _skip_unless_serving(home: PipelineHome, pipeline: str) -> None:
-    from rivertwice.timeline.served_stamp import serving_by_stamp
+    from rivertwice.timeline import serving_by_stamp
 
     serving = serving_by_stamp(home)
     if serving != pipeline:

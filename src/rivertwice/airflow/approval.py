@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rivertwice.core.instants import iso_of_ms, to_iso
-from rivertwice.timeline.sequence import Entry
-from rivertwice.versions.accept import Exchange
-from rivertwice.versions.comparisons import StoredComparison
-from rivertwice.versions.model import Proof
-from rivertwice.versions.switching import Choice
+from rivertwice.core import iso_of_ms, to_iso
+from rivertwice.timeline import Entry
+from rivertwice.versions import Choice, Exchange, Proof, StoredComparison
 
 SHOWN = 10
 

@@ -16,9 +16,7 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 from airflow.sdk.log import mask_secret
 
 from rivertwice.airflow.refusals import refusals
-from rivertwice.core.errors import ConfigError
-from rivertwice.core.settings import CONNECTED, Settings
-from rivertwice.core.text import meant
+from rivertwice.core import CONNECTED, ConfigError, Settings, meant
 
 # What a connection of Airflow to Kafka or S3 means as variables of our settings. Pure.
 #

@@ -21,9 +21,8 @@ from rivertwice.airflow.alerts import AlertNotifier, RecoveryNotifier
 from rivertwice.airflow.announce_steps import served_asset
 from rivertwice.airflow.connections import connected
 from rivertwice.airflow.operators import BackfillOperator, RivertwiceSparkOperator
-from rivertwice.core.installed import base_of
-from rivertwice.core.settings import Settings
-from rivertwice.definition.definition import Definition
+from rivertwice.core import Settings, base_of
+from rivertwice.definition import Definition
 
 APPROVAL_PATIENCE = timedelta(days=3)
 

@@ -24,11 +24,8 @@ from rivertwice.airflow.dag_parts import (
 from rivertwice.airflow.forms import params_of
 from rivertwice.airflow.operators import CompareOperator, ReconcileOperator, RivertwiceSparkOperator, SuperviseEpoch
 from rivertwice.airflow.schedules import schedule, schedule_text
-from rivertwice.core.installed import base_of
-from rivertwice.core.settings import Settings
-from rivertwice.definition.airflow_section import NO_SCHEDULE
-from rivertwice.definition.definition import Definition
-from rivertwice.definition.model import OFF
+from rivertwice.core import Settings, base_of
+from rivertwice.definition import NO_SCHEDULE, Definition, RepairMode
 
 # The DAG `repair__P`, and whether a pipeline has one.
 
@@ -82,7 +79,7 @@ def repair_dag(settings: Settings, definition: Definition) -> DAG:
 
 def can_repair(definition: Definition) -> bool:
     """Say whether a backfill can cure rows of a definition, and the definition wants that."""
-    return definition.compare and definition.repair.policy != OFF and definition.has_windows_of_their_own
+    return definition.compare and definition.repair.policy != RepairMode.OFF and definition.has_windows_of_their_own
 
 
 # A continuous schedule needs a start; the others begin at their next tick, not at the one that was missed last.

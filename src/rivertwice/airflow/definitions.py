@@ -6,16 +6,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rivertwice.core.errors import ConfigError, DefinitionError
-from rivertwice.core.installed import MARK, base_of
-from rivertwice.core.settings import Settings
-from rivertwice.definition.definition import load_definition, load_draft
-from rivertwice.definition.parts import YAML_FILE
+from rivertwice.core import MARK, ConfigError, DefinitionError, Settings, base_of
+from rivertwice.definition import DefinitionFiles, load_definition, load_draft
 
 if TYPE_CHECKING:
     from airflow.sdk import DAG
 
-    from rivertwice.definition.definition import Definition
+    from rivertwice.definition import Definition
 
 
 @dataclass(frozen=True)
@@ -33,8 +30,8 @@ def find_definitions(settings: Settings) -> list[FoundDefinitions]:
     While a version is open, the definition of its pipeline is the frozen one, which its stream runs. When and with what its DAGs
     run is not frozen: that is the `airflow` of the project's file, if it can be read.
     """
-    names = {file.parent.name for file in settings.definitions.glob(f"*/{YAML_FILE}")}
-    names |= {file.parent.name for file in settings.frozen_definitions.glob(f"*{MARK}*/{YAML_FILE}")}
+    names = {file.parent.name for file in settings.definitions.glob(f"*/{DefinitionFiles.YAML_FILE}")}
+    names |= {file.parent.name for file in settings.frozen_definitions.glob(f"*{MARK}*/{DefinitionFiles.YAML_FILE}")}
     definitions = []
     for name in sorted(names):
         try:
@@ -48,7 +45,7 @@ def _load(settings: Settings, name: str) -> Definition:
     folder = settings.definition_folder(name)
     definition = load_definition(folder)
     own = settings.definitions / base_of(name)
-    if folder == own or not (own / YAML_FILE).is_file():
+    if folder == own or not (own / DefinitionFiles.YAML_FILE).is_file():
         return definition
     try:
         return definition.model_copy(update={"airflow": load_draft(own).airflow})

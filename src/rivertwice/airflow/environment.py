@@ -7,10 +7,9 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from rivertwice.core.settings import Settings
-from rivertwice.definition.airflow_section import SparkResources
-from rivertwice.engine.java import find_java
-from rivertwice.engine.jvm import QUICK_JVM, start_confs
+from rivertwice.core import Settings
+from rivertwice.definition import SparkResources
+from rivertwice.engine import QUICK_JVM, find_java, start_confs
 
 SPARK_CONNECTION = "spark_default"
 SPARK_POOL = "spark_batch"

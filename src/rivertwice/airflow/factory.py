@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 
 from rivertwice.airflow import dags, operate
 from rivertwice.airflow.definitions import find_definitions
-from rivertwice.core.installed import base_of
-from rivertwice.core.settings import Settings
+from rivertwice.core import Settings, base_of
 
 if TYPE_CHECKING:
     from airflow.sdk import DAG

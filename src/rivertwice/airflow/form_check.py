@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.responses import JSONResponse
 
 from rivertwice.airflow.forms import check_form
-from rivertwice.core.errors import RequestError
-from rivertwice.core.instants import utc_now
+from rivertwice.core import RequestError, utc_now
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send

@@ -18,17 +18,16 @@ from rivertwice.acts import (
     OF_DAG,
     OPERATE,
     OPERATED,
-    REASON_LENGTH,
-    REASON_PATTERN,
     Act,
     FormField,
+    ReasonText,
     Request,
     fields_of,
     find_act,
     parse_form,
 )
 from rivertwice.airflow.dag_names import safe_name
-from rivertwice.core.errors import RequestError
+from rivertwice.core import RequestError
 
 REASON_OF_MANUAL, REASON_OF_SCHEDULE = "asked for in Airflow", "scheduled"
 _INSTANT = " ISO 8601 with a zone, for instance 2013-06-30T04:00:00Z."
@@ -145,8 +144,8 @@ def _reason() -> Param:
     return Param(
         None,
         type=["null", "string"],
-        pattern=REASON_PATTERN,
-        maxLength=REASON_LENGTH,
+        pattern=ReasonText.PATTERN,
+        maxLength=ReasonText.LENGTH,
         title="Reason",
         description=f"Kept with what comes out. Without one: {REASON_OF_MANUAL!r}, of a scheduled run {REASON_OF_SCHEDULE!r}.",
     )

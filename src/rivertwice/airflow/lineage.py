@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rivertwice.core.homes import Place, is_s3
-from rivertwice.core.settings import Settings
-from rivertwice.timeline.verdicts import DEFECT, LATE, NOT_COMPARABLE
+from rivertwice.core import Place, Settings, is_s3
+from rivertwice.timeline import Verdict
 
 if TYPE_CHECKING:
-    from rivertwice.definition.definition import Definition
+    from rivertwice.definition import Definition
 
-SEVERITIES = {DEFECT: "error", NOT_COMPARABLE: "warn", LATE: "warn"}
+SEVERITIES = {Verdict.DEFECT: "error", Verdict.NOT_COMPARABLE: "warn", Verdict.LATE: "warn"}
 """A row with such a verdict fails an assertion: only a defect keeps the gate from passing."""
 _OF_SUITES = "gate"
 
@@ -80,7 +79,7 @@ def task_lineage(settings: Settings, pipeline: str, reconcile: str | None = None
     """
     from airflow.providers.openlineage.extractors import OperatorLineage
 
-    from rivertwice.definition.definition import load_definition
+    from rivertwice.definition import load_definition
 
     definition = load_definition(settings.definition_folder(pipeline))
     inputs, outputs = _topics(settings, definition), [_served(settings, definition)]

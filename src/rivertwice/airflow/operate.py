@@ -20,11 +20,9 @@ from rivertwice.airflow.forms import operate_params, read_form
 from rivertwice.airflow.operators import RivertwiceSparkOperator
 from rivertwice.airflow.refusals import refusals
 from rivertwice.airflow.steps import asked_by, conf, note, who
-from rivertwice.core.errors import RequestError
-from rivertwice.core.instants import utc_now
-from rivertwice.core.settings import Settings
-from rivertwice.definition.definition import Definition
-from rivertwice.timeline.requests import StoredRequest
+from rivertwice.core import RequestError, Settings, utc_now
+from rivertwice.definition import Definition
+from rivertwice.timeline import StoredRequest
 
 log = logging.getLogger(__name__)
 

@@ -14,21 +14,16 @@ from airflow.sdk import Asset, BaseHook, BaseOperator, BaseOperatorLink
 from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowNotFoundException
 
-from rivertwice.agent.health import choose_grace
+from rivertwice.agent import choose_grace
 from rivertwice.airflow.alerts import StreamFaultError, find_refusal
 from rivertwice.airflow.connections import use_connections
 from rivertwice.airflow.dag_names import comparison_of, reconcile_of, safe_name
 from rivertwice.airflow.environment import spark_environment, submit_confs
 from rivertwice.airflow.refusals import refusals
 from rivertwice.airflow.triggers import EPOCH_ENDED, EpochTrigger
-from rivertwice.core.errors import RivertwiceError
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.instants import to_iso, utc_now
-from rivertwice.core.settings import Settings
-from rivertwice.definition.airflow_section import SparkResources
-from rivertwice.definition.definition import Definition
-from rivertwice.engine.jvm import is_quick
-from rivertwice.engine.warm import is_served, run_program_in_engine
+from rivertwice.core import PipelineHome, RivertwiceError, Settings, to_iso, utc_now
+from rivertwice.definition import Definition, SparkResources
+from rivertwice.engine import is_quick, is_served, run_program_in_engine
 
 # Links from a task in Airflow to our page: to its pipeline, and to the report of what the task stored.
 #
@@ -282,10 +277,10 @@ class BackfillOperator(RivertwiceSparkOperator):
 
     def records_of(self, home: PipelineHome) -> int | None:
         """Return the records of the plan."""
-        from rivertwice.backfill.store import load_plan
+        from rivertwice.backfill import load_backfill_plan
 
         backfill = self.report_of("", 0)
-        return None if backfill is None else load_plan(home, backfill).records
+        return None if backfill is None else load_backfill_plan(home, backfill).records
 
 
 class ReconcileOperator(RivertwiceSparkOperator):

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from airflow.sdk.exceptions import AirflowFailException
 
-from rivertwice.core.errors import RivertwiceError
+from rivertwice.core import RivertwiceError
 
 
 @contextmanager

@@ -19,9 +19,7 @@ from rivertwice.airflow.forms import REASON_OF_MANUAL
 from rivertwice.airflow.refusals import refusals
 from rivertwice.airflow.steps import form_of
 from rivertwice.airflow.switch_steps import APPROVE
-from rivertwice.core.errors import RivertwiceError
-from rivertwice.core.instants import iso_of_ms, utc_now
-from rivertwice.core.settings import Settings
+from rivertwice.core import RivertwiceError, Settings, iso_of_ms, utc_now
 
 if TYPE_CHECKING:
     from rivertwice.upkeep import Proposal, RepairOutcome, RepairRecord
@@ -63,7 +61,7 @@ def find(pipeline: str) -> dict[str, Any]:
     Raises:
         AirflowSkipException: there is nothing to repair.
     """
-    from rivertwice.backfill.plan import explain_plan
+    from rivertwice.backfill import explain_plan
     from rivertwice.upkeep import RepairRecord, Repairs
 
     settings, context = Settings.from_env(), get_current_context()
@@ -102,8 +100,7 @@ def is_approval_wanted(found: dict[str, Any]) -> bool:
 
 def plan(pipeline: str, found: dict[str, Any]) -> str:
     """Plan what was approved and still differs, and return the backfill's id; an empty text: nothing does any more."""
-    from rivertwice.backfill.plan import explain_plan
-    from rivertwice.backfill.store import save_plan
+    from rivertwice.backfill import explain_plan, save_plan
     from rivertwice.upkeep import plan_approved
 
     settings, proposal = Settings.from_env(), _approved(found)
@@ -297,7 +294,7 @@ def _reason(found: dict[str, Any]) -> str:
 
 
 def _amend(settings: Settings, pipeline: str, proposal: Proposal, details: dict[str, str]) -> None:
-    from rivertwice.agent.alert_store import alerts_of
+    from rivertwice.agent import alerts_of
 
     alerts_of(settings).amend(
         lambda alert: alert.cause.pipeline == pipeline and alert.cause.kind in proposal.kinds, details
@@ -306,7 +303,7 @@ def _amend(settings: Settings, pipeline: str, proposal: Proposal, details: dict[
 
 def _end_alert(settings: Settings, pipeline: str, record: RepairRecord) -> None:
     """End the alerts of a repair that is over, or note who declined it."""
-    from rivertwice.agent.alert_store import alerts_of
+    from rivertwice.agent import alerts_of
     from rivertwice.upkeep import RepairOutcome
 
     store, kinds = alerts_of(settings), record.proposal.kinds

@@ -7,13 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from rivertwice.backfill.plan import explain_plan
-from rivertwice.backfill.store import load_plan
-from rivertwice.core.errors import RequestError
-from rivertwice.core.homes import require_name
-from rivertwice.core.settings import Settings
+from rivertwice.backfill import explain_plan, load_backfill_plan
+from rivertwice.core import RequestError, Settings, require_name
 from rivertwice.reconcile import reconcile_runs
-from rivertwice.versions.comparisons import find_comparison
+from rivertwice.versions import find_comparison
 
 RECONCILE, COMPARISON = "rc-", "pc-"
 
@@ -53,7 +50,7 @@ def find_report(settings: Settings, pipeline: str, run: str) -> RunReport:
             passed = bool(found["gate"]["passed"])
             return RunReport("reconcile", run, found["created_at"], passed, tuple(reconcile_lines(found)))
     else:
-        return RunReport("backfill", run, None, None, tuple(explain_plan(load_plan(home, run)).splitlines()))
+        return RunReport("backfill", run, None, None, tuple(explain_plan(load_backfill_plan(home, run)).splitlines()))
     message = (
         f"nothing of the run {run} of {pipeline} is stored: its job ended before it wrote its result, or the result is older than "
         "what is kept; the task's log says more"

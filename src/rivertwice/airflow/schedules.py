@@ -12,10 +12,8 @@ from datetime import datetime, timedelta
 from airflow.sdk import CronTriggerTimetable, DeltaTriggerTimetable
 from croniter import croniter
 
-from rivertwice.core.instants import EPOCH
-from rivertwice.definition.airflow_section import NO_SCHEDULE, PRESETS
-from rivertwice.definition.definition import Definition
-from rivertwice.definition.parts import parse_duration
+from rivertwice.core import EPOCH
+from rivertwice.definition import NO_SCHEDULE, PRESETS, Definition, parse_duration
 
 
 def schedule(definition: Definition, *names: str) -> CronTriggerTimetable | DeltaTriggerTimetable | None:

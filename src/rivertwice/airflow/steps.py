@@ -18,9 +18,7 @@ from rivertwice.airflow.dag_names import is_reconcile_of, request_of
 from rivertwice.airflow.forms import REASON_OF_MANUAL, REASON_OF_SCHEDULE, Form, read_form
 from rivertwice.airflow.refusals import refusals
 from rivertwice.airflow.schedules import is_turn_of
-from rivertwice.core.errors import RequestError
-from rivertwice.core.instants import utc_now
-from rivertwice.core.settings import Settings
+from rivertwice.core import RequestError, Settings, utc_now
 
 # The requester of a run, and the record of it in the agent's events, as the command line writes it.
 
@@ -35,7 +33,7 @@ def asked_by(context: Any) -> str:
 
 def note(settings: Settings, pipeline: str, command: str, context: Any, reason: str) -> None:
     """Record in the agent's events who asked for what, and why."""
-    from rivertwice.agent.act import record_event
+    from rivertwice.agent import record_event
 
     by = asked_by(context)
     text = f"{command} by {by}{f': {reason}' if reason else ''}"
@@ -49,7 +47,7 @@ SERVED_PATIENCE = 180.0
 
 def take_savepoint(pipeline: str) -> str:
     """Take a savepoint and return its id; a scheduled rotation of a stream that never committed is skipped."""
-    from rivertwice.savepoint.take import take_savepoint as take
+    from rivertwice.savepoint import take_savepoint as take
 
     settings, context = Settings.from_env(), get_current_context()
     with refusals():
@@ -69,8 +67,8 @@ def is_proof_wanted(_savepoint: str) -> bool:
 
 def prune_savepoints(pipeline: str) -> list[str]:
     """Remove the savepoints that are not protected; return their ids."""
-    from rivertwice.savepoint.prune import KEPT
-    from rivertwice.savepoint.prune import prune_savepoints as prune
+    from rivertwice.savepoint import KEPT
+    from rivertwice.savepoint import prune_savepoints as prune
 
     settings, context = Settings.from_env(), get_current_context()
     with refusals():
@@ -84,7 +82,7 @@ def prune_savepoints(pipeline: str) -> list[str]:
 
 def report_rotation(pipeline: str, savepoint: str) -> dict[str, Any]:
     """Return the result of the rotation."""
-    from rivertwice.savepoint.catalogue import list_savepoints
+    from rivertwice.savepoint import list_savepoints
 
     savepoints = list_savepoints(Settings.from_env().pipeline(pipeline))
     status = next((item.status for item in savepoints if item.id == savepoint), "gone")
@@ -175,8 +173,7 @@ def plan_backfill(pipeline: str, rare: str, often: str) -> str:
         rare: the schedule by which what the newest reconcile found is recomputed.
         often: the schedule by which the late queue is; `none`: there is no such queue.
     """
-    from rivertwice.backfill.prepare import plan_if_needed
-    from rivertwice.backfill.store import save_plan
+    from rivertwice.backfill import plan_if_needed, save_plan
 
     settings, context = Settings.from_env(), get_current_context()
     with refusals():
@@ -198,7 +195,7 @@ def check_backfill(pipeline: str, rare: str, often: str) -> list[str]:
 
     The arguments are those of `plan_backfill`; sessions have no late queue.
     """
-    from rivertwice.backfill.prepare import find_nothing_stale
+    from rivertwice.backfill import find_nothing_stale
 
     settings, context = Settings.from_env(), get_current_context()
     with refusals():
@@ -218,7 +215,7 @@ def check_backfill(pipeline: str, rare: str, often: str) -> list[str]:
 
 def find_planned(pipeline: str) -> str:
     """Return the backfill that the job planned for this run, or an empty text when nothing is to be done."""
-    from rivertwice.backfill.store import planned_for
+    from rivertwice.backfill import planned_for
 
     context = get_current_context()
     with refusals():
@@ -240,12 +237,12 @@ def _no_spark() -> NoReturn:
 
 def publish_backfill(pipeline: str, backfill: str) -> int:
     """Publish an audited backfill; return the number of its entry in the sequence."""
-    from rivertwice.backfill.publish import publish_backfill as publish
-    from rivertwice.backfill.store import load_plan
+    from rivertwice.backfill import load_backfill_plan
+    from rivertwice.backfill import publish_backfill as publish
 
     settings = Settings.from_env()
     with refusals():
-        entry = publish(settings, load_plan(settings.pipeline(pipeline), backfill))
+        entry = publish(settings, load_backfill_plan(settings.pipeline(pipeline), backfill))
     log.info("published %s as entry %s of the sequence of %s", backfill, entry.seq, pipeline)
     return int(entry.seq)
 
@@ -255,7 +252,7 @@ def await_served(pipeline: str, sequence: int) -> int:
 
     The publication is valid also when this fails: only the agent rebuilds `served`, so check that the agent runs.
     """
-    from rivertwice.timeline.served import wait_served
+    from rivertwice.timeline import wait_served
 
     stamp = wait_served(Settings.from_env().pipeline(pipeline), sequence, SERVED_PATIENCE)
     log.info("served of %s carries entry %s", pipeline, stamp.sequence)
@@ -294,7 +291,7 @@ def who(context: Any) -> str:
 
 
 def _skip_if_nothing_committed(settings: Settings, pipeline: str, context: Any) -> None:
-    from rivertwice.timeline.sequence import head
+    from rivertwice.timeline import head
 
     if is_scheduled(context) and head(settings.pipeline(pipeline)) is None:
         message = f"{pipeline} has no timeline yet: its stream was never started, so there is nothing to do"

@@ -17,12 +17,10 @@ from rivertwice.airflow.dag_names import comparisons
 from rivertwice.airflow.forms import REASON_OF_MANUAL
 from rivertwice.airflow.refusals import refusals
 from rivertwice.airflow.steps import form_of, who
-from rivertwice.core.errors import RequestError
-from rivertwice.core.instants import utc_now
-from rivertwice.core.settings import Settings
+from rivertwice.core import RequestError, Settings, utc_now
 
 if TYPE_CHECKING:
-    from rivertwice.timeline.version_records import Acceptance
+    from rivertwice.timeline import Acceptance
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +29,7 @@ APPROVE = "Approve"
 
 def choose(pipeline: str) -> dict[str, Any]:
     """Check the form and return which version shall serve."""
-    from rivertwice.versions.switching import choose_version
+    from rivertwice.versions import choose_version
 
     settings, context = Settings.from_env(), get_current_context()
     with refusals():
@@ -78,10 +76,7 @@ def gate(choice: dict[str, Any]) -> dict[str, Any]:
         describe_return,
         headline,
     )
-    from rivertwice.versions.accept import look_at_exchange
-    from rivertwice.versions.comparisons import newest_comparison
-    from rivertwice.versions.serve import publications_since
-    from rivertwice.versions.switching import Choice
+    from rivertwice.versions import Choice, look_at_exchange, newest_comparison, publications_since
 
     settings, run = Settings.from_env(), get_current_context()["dag_run"]
     asked = choice["reason"]
@@ -128,9 +123,7 @@ def serve(found: dict[str, Any]) -> dict[str, Any]:
     Raises:
         AirflowFailException: it was not approved, or what was compared changed since.
     """
-    from rivertwice.versions.accept import accept
-    from rivertwice.versions.comparisons import find_comparison, require_valid
-    from rivertwice.versions.serve import serve_version
+    from rivertwice.versions import accept_differences, find_comparison, require_valid, serve_version
 
     settings, context = Settings.from_env(), get_current_context()
     by = approved_by(found, context["ti"].xcom_pull(task_ids="approve"))
@@ -150,7 +143,7 @@ def serve(found: dict[str, Any]) -> dict[str, Any]:
 
     def accepted() -> Acceptance:
         try:
-            return accept(settings, version, different, by=by, reason=reason, now=now)
+            return accept_differences(settings, version, different, by=by, reason=reason, now=now)
         except RequestError as error:
             raise AirflowFailException(str(error)) from None  # no refused form: somebody approved
 
@@ -185,7 +178,7 @@ def approved_by(found: dict[str, Any], answer: dict[str, Any] | None) -> str:
 def report(pipeline: str, done: dict[str, Any]) -> dict[str, Any]:
     """Return what the switch did, and which publications do not count any more."""
     from rivertwice.airflow.approval import publication_lines
-    from rivertwice.versions.serve import publications_not_counted
+    from rivertwice.versions import publications_not_counted
 
     settings = Settings.from_env()
     lines = publication_lines(publications_not_counted(settings, settings.pipeline(pipeline)))

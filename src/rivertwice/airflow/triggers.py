@@ -9,9 +9,8 @@ from typing import Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from rivertwice.agent.health import OK, StreamObservation, classify_health, describe_seen, observe_stream
-from rivertwice.core.instants import parse_iso, utc_now
-from rivertwice.core.settings import Settings
+from rivertwice.agent import Condition, StreamObservation, classify_health, describe_seen, observe_stream
+from rivertwice.core import Settings, parse_iso, utc_now
 
 EPOCH_ENDED = "epoch"
 
@@ -30,7 +29,7 @@ class Watch:
         A fault must last for the whole grace: a driver that the agent brings back in time is not a failure.
         """
         health = classify_health(observation, now)
-        if health.word == OK:
+        if health.word == Condition.OK:
             self._fault = None
         elif self._fault is None:
             self._fault = (health.word, now)

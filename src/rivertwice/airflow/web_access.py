@@ -32,11 +32,8 @@ from sqlalchemy.orm import Session
 from rivertwice.airflow.dag_names import dag_id
 from rivertwice.airflow.definitions import FoundDefinitions, find_definitions
 from rivertwice.airflow.form_check import ROOT_APP
-from rivertwice.core.errors import ConfigError, LedgerError, RequestError, ServiceError
-from rivertwice.core.installed import base_of
-from rivertwice.core.plain import to_plain
-from rivertwice.core.settings import Settings
-from rivertwice.definition.definition import Definition
+from rivertwice.core import ConfigError, LedgerError, RequestError, ServiceError, Settings, base_of, to_plain
+from rivertwice.definition import Definition
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send

@@ -24,7 +24,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 
-from rivertwice.agent.alert_model import State
+from rivertwice.agent import State
 from rivertwice.airflow.airflow_api import SETTLED
 from rivertwice.airflow.dag_names import dag_id
 from rivertwice.airflow.web_access import (
@@ -58,8 +58,7 @@ from rivertwice.airflow.web_registry import (
     registered,
     run_of,
 )
-from rivertwice.core.errors import RequestError
-from rivertwice.core.instants import parse_iso, to_iso, utc_now
+from rivertwice.core import RequestError, parse_iso, to_iso, utc_now
 
 # Do what was asked for: start a DAG run, or answer one that waits, as the person. A request that is repeated does it once.
 

@@ -15,8 +15,7 @@ from fastapi import APIRouter
 from sqlalchemy import select
 
 from rivertwice import acts
-from rivertwice.agent.alert_routes import Routes, load_routes
-from rivertwice.agent.alert_store import alerts_of
+from rivertwice.agent import Routes, alerts_of, load_routes
 from rivertwice.airflow.dag_names import dag_id
 from rivertwice.airflow.web_access import VERBS, PipelineDep, SettingsDep, ViewRoute
 from rivertwice.airflow.web_acts import read_audit
@@ -31,9 +30,8 @@ from rivertwice.airflow.web_registry import (
     register,
     registered,
 )
-from rivertwice.core.errors import ConfigError, RequestError
-from rivertwice.core.settings import Settings
-from rivertwice.read.alerts import describe_alerts, read_past
+from rivertwice.core import ConfigError, RequestError, Settings
+from rivertwice.read import describe_alerts, read_past
 from rivertwice.upkeep import Repairs
 
 router = APIRouter(prefix="/api/p/{name}", route_class=ViewRoute)

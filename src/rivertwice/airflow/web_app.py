@@ -11,7 +11,7 @@ from fastapi.staticfiles import StaticFiles
 from rivertwice.airflow import web_acts, web_alerts, web_correctness, web_health, web_overview, web_timelines
 from rivertwice.airflow.report_data import find_report
 from rivertwice.airflow.web_access import PipelineDep, SecureHeaders, SettingsDep, ViewRoute
-from rivertwice.core.errors import ConfigError, RequestError
+from rivertwice.core import ConfigError, RequestError
 
 # The report of one run, which links of Airflow's tasks lead to.
 

@@ -22,13 +22,20 @@ from rivertwice import acts
 from rivertwice.airflow.dag_names import dag_id
 from rivertwice.airflow.web_access import PipelineDep, SettingsDep, ViewRoute
 from rivertwice.airflow.web_registry import page_act, register
-from rivertwice.core.instants import parse_instant, utc_now
-from rivertwice.read.backfills import BackfillList, list_of_backfills
-from rivertwice.read.cell_rows import explain_for_page, parse_cell_key, read_cell
-from rivertwice.read.heatmap import HeatmapQuery, read_heatmap
-from rivertwice.read.lateness import read_lateness
-from rivertwice.read.selection import describe_backfill, preview_backfill
-from rivertwice.read.trouble import describe_correctness
+from rivertwice.core import parse_instant, utc_now
+from rivertwice.read import (
+    BackfillList,
+    HeatmapQuery,
+    describe_backfill,
+    describe_correctness,
+    explain_for_page,
+    list_of_backfills,
+    parse_cell_key,
+    preview_backfill,
+    read_cell,
+    read_heatmap,
+    read_lateness,
+)
 
 # Which DAG run made a backfill, who started it, and in what state it is: from Airflow's database and what its task `plan` returned.
 

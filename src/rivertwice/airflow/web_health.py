@@ -9,9 +9,8 @@ from airflow.api_fastapi.core_api.security import GetUserDep
 from fastapi import APIRouter, Query
 
 from rivertwice.airflow.web_access import PipelineDep, SettingsDep, ViewRoute, readable_pipelines
-from rivertwice.core.instants import utc_now
-from rivertwice.read.logs import describe_log
-from rivertwice.read.series import read_curves
+from rivertwice.core import utc_now
+from rivertwice.read import describe_log, read_curves
 
 router = APIRouter(prefix="/api/p/{name}", route_class=ViewRoute)
 

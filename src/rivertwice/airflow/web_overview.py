@@ -27,11 +27,8 @@ from rivertwice.airflow.web_access import (
     pipelines_without_versions,
     readable_pipelines,
 )
-from rivertwice.core.errors import RivertwiceError
-from rivertwice.core.instants import utc_now
-from rivertwice.core.settings import Settings
-from rivertwice.read.jobs import Job
-from rivertwice.read.overview import describe_row, describe_summary
+from rivertwice.core import RivertwiceError, Settings, utc_now
+from rivertwice.read import Job, describe_row, describe_summary
 
 # Runs of a pipeline's DAGs that are at work or wait, from Airflow's database: one query for all pipelines of a page.
 

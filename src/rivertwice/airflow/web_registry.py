@@ -14,10 +14,9 @@ from datetime import datetime
 from typing import Any
 
 from rivertwice import acts
-from rivertwice.acts import OPERATE, REASON_LENGTH, REASON_PATTERN
+from rivertwice.acts import OPERATE, ReasonText
 from rivertwice.airflow.forms import check_form
-from rivertwice.core.errors import RequestError
-from rivertwice.core.settings import Settings
+from rivertwice.core import RequestError, Settings
 
 TEXT, INSTANT, FLAG, CHOICE, NAME, RUN, PLACE, RECORD = (
     "text", "instant", "flag", "choice", "name", "run", "place", "record",
@@ -250,9 +249,9 @@ def check_act(act: Act, pipeline: str, asked: Mapping[str, Any], by: str, now: d
     if not isinstance(identity, str) or not re.fullmatch(ID_PATTERN, identity):
         message = f"id {str(identity)[:60]!r} of the request is not 8 to 64 letters, digits or -; nothing was started"
         raise RequestError(message)
-    if not isinstance(reason, str) or len(reason) > REASON_LENGTH or not re.fullmatch(REASON_PATTERN, reason):
+    if not isinstance(reason, str) or len(reason) > ReasonText.LENGTH or not re.fullmatch(ReasonText.PATTERN, reason):
         message = (
-            f"reason {str(reason)[:60]!r} cannot be kept; write one line of at most {REASON_LENGTH} characters without "
+            f"reason {str(reason)[:60]!r} cannot be kept; write one line of at most {ReasonText.LENGTH} characters without "
             "control characters, braces, $, ` and \\"
         )
         raise RequestError(message)

@@ -24,11 +24,16 @@ from rivertwice.airflow.dag_names import dag_id
 from rivertwice.airflow.switch_steps import APPROVE
 from rivertwice.airflow.web_access import PipelineDep, SettingsDep, ViewRoute
 from rivertwice.airflow.web_registry import RUN, Act, Answer, Field, page_act, register
-from rivertwice.core.errors import RivertwiceError
-from rivertwice.core.instants import utc_now
-from rivertwice.read.savepoints import describe_savepoints
-from rivertwice.read.side_rows import describe_late, describe_letters, describe_one, sample_to_discard
-from rivertwice.read.timelines import describe_versions, view_timelines
+from rivertwice.core import RivertwiceError, utc_now
+from rivertwice.read import (
+    describe_late,
+    describe_letters,
+    describe_one,
+    describe_savepoints,
+    describe_versions,
+    sample_to_discard,
+    view_timelines,
+)
 
 # What a person may do to savepoints, timelines, versions and dead letters.
 

@@ -16,20 +16,12 @@ from rivertwice.backfill.model import BackfillPlan, Chunk, PlannedSession, Plann
 from rivertwice.backfill.session_observe import spans_of
 from rivertwice.backfill.session_plan import sessions_of
 from rivertwice.backfill.store import ChunkRecord, backfill_folder, chunk_records
-from rivertwice.core.errors import AuditError
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.instants import to_iso, utc_now
-from rivertwice.core.settings import Settings
-from rivertwice.core.tracing import traced
-from rivertwice.definition.bundle import load_bundle_definition
-from rivertwice.definition.definition import Definition
-from rivertwice.engine.jvm import Spark
+from rivertwice.core import AuditError, PipelineHome, Settings, to_iso, traced, utc_now
+from rivertwice.definition import Definition, load_bundle_definition
+from rivertwice.engine import Spark
 from rivertwice.quality import CorrectionsCheck, judge_corrections
 from rivertwice.storage import Table, read_json, replace_json
-from rivertwice.timeline.digest import key_digest
-from rivertwice.timeline.sequence import read_sequence
-from rivertwice.timeline.served_rows import publications_of
-from rivertwice.timeline.serving import to_epoch_ms, withdrawn_rows
+from rivertwice.timeline import key_digest, publications_of, read_sequence, to_epoch_ms, withdrawn_rows
 
 # What a backfill's sessions must be: those of its plan, each in the chunk and on the day of its start. Pure.
 

@@ -25,33 +25,48 @@ from rivertwice.backfill.session_observe import epoch_micros
 from rivertwice.backfill.session_plan import sessions_of
 from rivertwice.backfill.store import (
     ChunkRecord,
-    app_of,
+    backfill_app,
     backfill_folder,
     declared_rows,
     held_rows,
     missing_chunks,
     write_chunk,
 )
-from rivertwice.core.errors import FingerprintError, LostRaceError, RequestError
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.instants import from_ms, to_iso
-from rivertwice.core.locks import lock_or_refuse
-from rivertwice.core.settings import Settings
-from rivertwice.core.tracing import traced
-from rivertwice.core.waits import Measured, Progress, report_nothing
-from rivertwice.definition.bundle import load_bundle_definition
-from rivertwice.definition.definition import Definition
-from rivertwice.engine.compile import compile_sources
-from rivertwice.engine.relations import included, window_micros, with_window_end
-from rivertwice.engine.session import FEW_RECORDS, FEW_RECORDS_READ, with_confs
+from rivertwice.core import (
+    FingerprintError,
+    LostRaceError,
+    Measured,
+    PipelineHome,
+    Progress,
+    RequestError,
+    Settings,
+    from_ms,
+    lock_or_refuse,
+    report_nothing,
+    to_iso,
+    traced,
+)
+from rivertwice.definition import Definition, load_bundle_definition
+from rivertwice.engine import (
+    FEW_RECORDS,
+    FEW_RECORDS_READ,
+    compile_sources,
+    included,
+    window_micros,
+    with_confs,
+    with_window_end,
+)
 from rivertwice.storage import Table, Where
-from rivertwice.stream.failures import condition_of, is_thrown
-from rivertwice.stream.throwing import stretches_that_throw
-from rivertwice.timeline.digest import key_digest, key_texts
-from rivertwice.timeline.lineage import path_ledger
-from rivertwice.timeline.sequence import read_sequence
-from rivertwice.timeline.served_rows import rows_served_by
-from rivertwice.timeline.serving import WITHDRAWN, to_epoch_ms
+from rivertwice.stream import condition_of, is_thrown, stretches_that_throw
+from rivertwice.timeline import (
+    WITHDRAWN,
+    key_digest,
+    key_texts,
+    path_ledger,
+    read_sequence,
+    rows_served_by,
+    to_epoch_ms,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -109,7 +124,7 @@ def compute_backfill(
         )
         raise FingerprintError(message)
     with _alone(home, plan):
-        done = Table(home.tables.corrections).applied_version(app_of(plan.id))
+        done = Table(home.tables.corrections).applied_version(backfill_app(plan.id))
         first = 0 if done is None else done + 1
         declared, held = (declared_rows(home, plan.id), held_rows(home, plan.id)) if first else ({}, {})
         lost = missing_chunks(first, declared, held)

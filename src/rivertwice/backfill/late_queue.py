@@ -13,9 +13,9 @@ from datetime import datetime
 from typing import NamedTuple
 
 from rivertwice.backfill.ranges import HalfOpenRange, merge
-from rivertwice.core.instants import from_ms, to_iso
-from rivertwice.definition.parts import LatePolicy
-from rivertwice.timeline.serving import Publication
+from rivertwice.core import from_ms, to_iso
+from rivertwice.definition import LatePolicy
+from rivertwice.timeline import Publication
 
 DUE, WAITING, BEYOND = "due", "waiting", "beyond"
 MOST_DEBOUNCES = 6

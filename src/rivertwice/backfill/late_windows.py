@@ -13,15 +13,11 @@ import pyarrow as pa
 from rivertwice.backfill.model import Seed, SessionsView
 from rivertwice.backfill.ranges import HalfOpenRange, align_outwards, merge, reach, subtract
 from rivertwice.backfill.session_observe import without_published
-from rivertwice.core.errors import RequestError
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.installed import base_of
-from rivertwice.definition.definition import Definition
-from rivertwice.log.gaps import REPAIRABLE
+from rivertwice.core import PipelineHome, RequestError, base_of
+from rivertwice.definition import Definition
+from rivertwice.log import REPAIRABLE
 from rivertwice.storage import Table
-from rivertwice.timeline.judgements import verdicts_of
-from rivertwice.timeline.serving import Publication, to_epoch_ms
-from rivertwice.timeline.verdicts import LATE, NOT_COMPARABLE
+from rivertwice.timeline import Publication, Verdict, to_epoch_ms, verdicts_of
 
 
 @dataclass(frozen=True)
@@ -51,7 +47,7 @@ class Repairs:
 
     publications: Sequence[Publication]
     semantics: AbstractSet[str]
-    verdicts: tuple[str, ...] = (LATE,)
+    verdicts: tuple[str, ...] = (Verdict.LATE,)
 
     def after(self, sequence: int) -> list[Publication]:
         """Return those that count and came after an entry of the sequence."""
@@ -108,7 +104,7 @@ def _late_sessions(home: PipelineHome, definition: Definition, repairs: Repairs)
 
 
 def _newest_late(
-    home: PipelineHome, columns: Sequence[str], verdicts: Sequence[str] = (LATE,)
+    home: PipelineHome, columns: Sequence[str], verdicts: Sequence[str] = (Verdict.LATE,)
 ) -> tuple[pa.Table, int] | None:
     """Return what the newest reconcile found LATE or repairable, and the last entry of the sequence that it had read.
 
@@ -124,7 +120,7 @@ def _newest_late(
     names = ["run", "pair", "verdict", "reason", *columns]
     repairable = [
         {name: row[name] for name in names}
-        for row in verdicts_of(home, newest["run"], wanted=[*verdicts, NOT_COMPARABLE])
+        for row in verdicts_of(home, newest["run"], wanted=[*verdicts, Verdict.NOT_COMPARABLE])
         if row["pair"] == "served" and _is_repairable(row, verdicts)
     ]
     table = Table(home.tables.verdicts).open()
@@ -136,7 +132,7 @@ def _newest_late(
 
 def _is_repairable(row: Mapping[str, Any], verdicts: Sequence[str]) -> bool:
     """Say whether a row has one of the verdicts; one that a gap of the archive could fill goes with LATE ones."""
-    fills = LATE in verdicts and str(row["reason"]).startswith(REPAIRABLE)
+    fills = Verdict.LATE in verdicts and str(row["reason"]).startswith(REPAIRABLE)
     return row["verdict"] in verdicts or fills
 
 

@@ -40,28 +40,26 @@ from rivertwice.backfill.plan import MAX_WINDOWS
 from rivertwice.backfill.prepare import make_plan
 from rivertwice.backfill.publish import publish_backfill
 from rivertwice.backfill.ranges import HalfOpenRange, subtract
-from rivertwice.backfill.store import list_backfills, load_plan, save_plan
-from rivertwice.core.errors import LogGapError, LostRaceError, RequestError
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.settings import Settings
-from rivertwice.core.waits import Measured, Progress
-from rivertwice.definition.bundle import Bundle, load_bundle_definition, save_bundle
-from rivertwice.definition.definition import Definition
-from rivertwice.engine.compile import decode_view
-from rivertwice.engine.jvm import Spark
-from rivertwice.log import kafka
-from rivertwice.log.addresses import OffsetRanges, count, describe, drop_empty, intersect
-from rivertwice.log.addresses import subtract as without
-from rivertwice.log.archive import extend_archive
-from rivertwice.log.archive_table import archived_ranges
-from rivertwice.log.records import check_same_topic, observe_read, read_plan
-from rivertwice.stream.begin import require_checked
-from rivertwice.stream.lease import at_rest, lease_owner
-from rivertwice.stream.loaded import begin_after_load
-from rivertwice.timeline.first_load import FirstLoad, LogZone, record_load
-from rivertwice.timeline.lineage import Timeline
-from rivertwice.timeline.sequence import head, read_sequence
-from rivertwice.timeline.served_rows import publications_of
+from rivertwice.backfill.store import list_backfills, load_backfill_plan, save_plan
+from rivertwice.core import LogGapError, LostRaceError, Measured, PipelineHome, Progress, RequestError, Settings
+from rivertwice.definition import Bundle, Definition, load_bundle_definition, save_bundle
+from rivertwice.engine import Spark, decode_view
+from rivertwice.log import (
+    OffsetRanges,
+    archived_ranges,
+    check_same_topic,
+    count,
+    describe,
+    drop_empty,
+    extend_archive,
+    intersect,
+    kafka,
+    observe_read,
+    read_plan,
+)
+from rivertwice.log import subtract as without
+from rivertwice.stream import at_rest, begin_after_load, lease_owner, require_checked
+from rivertwice.timeline import FirstLoad, LogZone, Timeline, head, publications_of, read_sequence, record_load
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -325,7 +323,7 @@ def find_interrupted(home: PipelineHome, piece: HalfOpenRange) -> BackfillPlan |
     for backfill in reversed(list_backfills(home)):
         if backfill in published or (read_audit(home, backfill) or {"passed": True})["passed"] is False:
             continue
-        plan = load_plan(home, backfill)
+        plan = load_backfill_plan(home, backfill)
         if plan.reason == REASON and plan.semantics == semantics and not subtract([piece], plan.ranges):
             return plan
     return None

@@ -14,12 +14,10 @@ from datetime import timedelta
 
 from rivertwice.backfill.model import BackfillRequest
 from rivertwice.backfill.ranges import HalfOpenRange, subtract
-from rivertwice.core.errors import RequestError
-from rivertwice.core.instants import TimeRange, from_ms, iso_of_ms
-from rivertwice.definition.definition import Definition
-from rivertwice.log.addresses import OffsetRanges, count, drop_empty
-from rivertwice.timeline.first_load import FirstLoad, LogZone
-from rivertwice.timeline.serving import Publication
+from rivertwice.core import RequestError, TimeRange, from_ms, iso_of_ms
+from rivertwice.definition import Definition
+from rivertwice.log import OffsetRanges, count, drop_empty
+from rivertwice.timeline import FirstLoad, LogZone, Publication
 
 MOST_ZONES = 20_000
 """The largest number of blocks of a log, each of as many records as that takes: the driver holds them, the log's length does not matter."""

@@ -14,16 +14,10 @@ from datetime import timedelta
 from pathlib import Path
 
 from rivertwice.backfill.ranges import HalfOpenRange, length
-from rivertwice.core.errors import LostRaceError
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.instants import iso_of_ms
-from rivertwice.core.locks import holder, is_locked, lock_or_refuse
-from rivertwice.definition.bundle import load_bundle_definition
+from rivertwice.core import LostRaceError, PipelineHome, holder, is_locked, iso_of_ms, lock_or_refuse
+from rivertwice.definition import load_bundle_definition
 from rivertwice.storage import read_json, replace_json
-from rivertwice.timeline.committed import newest_batch
-from rivertwice.timeline.first_load import FirstLoad
-from rivertwice.timeline.lineage import head_path, path_semantics
-from rivertwice.timeline.sequence import head, read_sequence
+from rivertwice.timeline import FirstLoad, head, head_path, newest_batch, path_semantics, read_sequence
 
 FORMAT = 1
 ARCHIVE, LOOK, BEGIN, CLOSE, PUBLISH = range(1, 6)
@@ -106,7 +100,7 @@ def has_closed(home: PipelineHome, load: FirstLoad) -> bool:
 def unloaded_windows(home: PipelineHome, load: FirstLoad) -> tuple[HalfOpenRange, ...]:
     """Return the windows that no backfill has published yet, by their start (epoch ms)."""
     from rivertwice.backfill.load_plan import find_unloaded  # only few pipelines ever had a first load
-    from rivertwice.timeline.served_rows import publications_of
+    from rivertwice.timeline import publications_of
 
     return find_unloaded(load, publications_of(read_sequence(home)), path_semantics(home, head_path(home)))
 

@@ -9,10 +9,9 @@ from typing import NamedTuple
 
 from rivertwice.backfill.late_queue import LateArrival
 from rivertwice.backfill.ranges import HalfOpenRange, coalesce
-from rivertwice.core.instants import TimeRange
-from rivertwice.definition.parts import LatePolicy
-from rivertwice.timeline.serving import Publication
-from rivertwice.timeline.verdicts import LATE
+from rivertwice.core import TimeRange
+from rivertwice.definition import LatePolicy
+from rivertwice.timeline import Publication, Verdict
 
 # Sessions that belong together: those of one key, served ones and those of the truth, that overlap. Pure.
 #
@@ -145,7 +144,7 @@ class BackfillRequest:
     range: TimeRange | None = None
     reason: str = "manual"
     late_at: datetime | None = None
-    verdicts: tuple[str, ...] = (LATE,)
+    verdicts: tuple[str, ...] = (Verdict.LATE,)
     within: tuple[HalfOpenRange, ...] | None = None
 
 

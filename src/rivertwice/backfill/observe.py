@@ -9,30 +9,29 @@ from rivertwice.backfill.late_queue import LateArrival, QueuedWindow, queue_wind
 from rivertwice.backfill.late_windows import Repairs, find_late, require_publishable, window_ms
 from rivertwice.backfill.model import BackfillView, BatchZone, DoubtfulWindows
 from rivertwice.backfill.ranges import HalfOpenRange, intersect, merge, subtract
-from rivertwice.core.errors import RequestError
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.instants import TimeRange, from_ms, to_ms
-from rivertwice.core.settings import Settings
-from rivertwice.definition.bundle import load_bundle_definition
-from rivertwice.definition.definition import Definition
-from rivertwice.log import kafka
-from rivertwice.log.addresses import drop_empty
-from rivertwice.log.archive_table import archived_segments
-from rivertwice.log.forks import observe_forks
-from rivertwice.log.gaps import accepted_gaps
-from rivertwice.log.marks import marks_from_plain
+from rivertwice.core import PipelineHome, RequestError, Settings, TimeRange, from_ms, to_ms
+from rivertwice.definition import Definition, load_bundle_definition
+from rivertwice.log import accepted_gaps, archived_segments, drop_empty, kafka, marks_from_plain, observe_forks
 from rivertwice.storage import read_json
-from rivertwice.timeline.counts import total_of
-from rivertwice.timeline.dead_summary import last_amendment
-from rivertwice.timeline.first_load import FirstLoad, read_zones
-from rivertwice.timeline.ledger import LedgerRow
-from rivertwice.timeline.lineage import Timeline, head_path, path_ledger, path_semantics
-from rivertwice.timeline.sequence import read_sequence, select_head
-from rivertwice.timeline.served_rows import publications_of, read_late_rows
-from rivertwice.timeline.verdicts import LATE
+from rivertwice.timeline import (
+    FirstLoad,
+    LedgerRow,
+    Timeline,
+    Verdict,
+    head_path,
+    last_amendment,
+    path_ledger,
+    path_semantics,
+    publications_of,
+    read_late_rows,
+    read_sequence,
+    read_zones,
+    select_head,
+    total_of,
+)
 
 
-def observe_backfill(settings: Settings, pipeline: str, verdicts: tuple[str, ...] = (LATE,)) -> BackfillView:
+def observe_backfill(settings: Settings, pipeline: str, verdicts: tuple[str, ...] = (Verdict.LATE,)) -> BackfillView:
     """Observe all that a plan depends on.
 
     Args:
@@ -207,7 +206,7 @@ def _loaded(home: PipelineHome, line: Timeline) -> list[BatchZone]:
     ]
 
 
-def stale_ranges(home: PipelineHome, verdicts: tuple[str, ...] = (LATE,)) -> list[TimeRange]:
+def stale_ranges(home: PipelineHome, verdicts: tuple[str, ...] = (Verdict.LATE,)) -> list[TimeRange]:
     """Return the windows that the newest reconcile found LATE in what is served, without those published since.
 
     Empty if no window is stale, if no reconcile has run yet, or if the windows cannot be repaired, as for a fold.

@@ -23,10 +23,9 @@ from rivertwice.backfill.ranges import (
 )
 from rivertwice.backfill.session_plan import plan_sessions
 from rivertwice.backfill.zones import check_doubts, draft_plan, plan_chunks
-from rivertwice.core.errors import NothingStaleError, RequestError
-from rivertwice.core.instants import iso_of_ms, to_ms
+from rivertwice.core import NothingStaleError, RequestError, iso_of_ms, to_ms
 from rivertwice.storage import encode_json
-from rivertwice.timeline.serving import select_winners
+from rivertwice.timeline import select_winners
 
 MAX_WINDOWS = 100_000
 """A plan of more windows is refused: a year was mistyped, or the request should be made in parts."""

@@ -13,16 +13,10 @@ from rivertwice.backfill.plan import CHUNK_RECORDS, explain_plan, plan_backfill
 from rivertwice.backfill.recompute import truth_reader
 from rivertwice.backfill.session_observe import overlapping, spans_of
 from rivertwice.backfill.session_plan import ReadServed, Zone, asked_sessions, has_settled, survey_sessions
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.settings import Settings
-from rivertwice.core.waits import Progress
-from rivertwice.definition.bundle import load_bundle_definition
-from rivertwice.definition.definition import Definition
-from rivertwice.engine.jvm import Spark
-from rivertwice.timeline.ledger import read_ledger
-from rivertwice.timeline.lineage import path_of, select_on_path
-from rivertwice.timeline.sequence import head, read_sequence, select_head
-from rivertwice.timeline.served_rows import rows_served_by
+from rivertwice.core import PipelineHome, Progress, Settings
+from rivertwice.definition import Definition, load_bundle_definition
+from rivertwice.engine import Spark
+from rivertwice.timeline import head, path_of, read_ledger, read_sequence, rows_served_by, select_head, select_on_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

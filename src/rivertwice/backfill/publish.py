@@ -9,19 +9,32 @@ from rivertwice.backfill.audit import read_audit
 from rivertwice.backfill.model import BackfillPlan, PlannedSession, TopicOffsets
 from rivertwice.backfill.ranges import HalfOpenRange, intersect
 from rivertwice.backfill.session_observe import spans_of
-from rivertwice.core.errors import AuditError, FingerprintError, LostRaceError, RequestError
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.instants import iso_of_ms, utc_now
-from rivertwice.core.settings import Settings
-from rivertwice.core.tracing import traced
-from rivertwice.core.waits import retry
-from rivertwice.definition.bundle import load_bundle_definition
-from rivertwice.timeline.committed import newest_batch
-from rivertwice.timeline.digest import key_digest
-from rivertwice.timeline.lineage import Timeline, path_of
-from rivertwice.timeline.sequence import Entry, publish, read_sequence, select_head
-from rivertwice.timeline.served_rows import publications_of, read_corrections
-from rivertwice.timeline.serving import Publication
+from rivertwice.core import (
+    AuditError,
+    FingerprintError,
+    LostRaceError,
+    PipelineHome,
+    RequestError,
+    Settings,
+    iso_of_ms,
+    retry,
+    traced,
+    utc_now,
+)
+from rivertwice.definition import load_bundle_definition
+from rivertwice.timeline import (
+    Entry,
+    Publication,
+    Timeline,
+    key_digest,
+    newest_batch,
+    path_of,
+    publications_of,
+    publish,
+    read_corrections,
+    read_sequence,
+    select_head,
+)
 
 logger = logging.getLogger(__name__)
 ATTEMPTS = 20

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from rivertwice.timeline.served_ranges import merged
+from rivertwice.timeline import merged
 
 HalfOpenRange = tuple[int, int]
 

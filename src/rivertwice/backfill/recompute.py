@@ -49,22 +49,28 @@ from rivertwice.backfill.session_plan import (
     survey_sessions,
 )
 from rivertwice.backfill.zones import check_doubts, draft_plan, plan_chunks, plan_offsets, without
-from rivertwice.core.errors import LogGapError, RequestError
-from rivertwice.core.instants import TimeRange, from_ms, iso_of_ms
-from rivertwice.core.settings import Settings
-from rivertwice.definition.bundle import Bundle, load_bundle
-from rivertwice.definition.definition import Definition
-from rivertwice.definition.fingerprint import compare_fingerprints, fingerprint_of
-from rivertwice.engine.compile import compile_batch, compile_sources, decode_view, result_schema
-from rivertwice.engine.relations import accepted, included, window_micros
-from rivertwice.log import kafka
-from rivertwice.log.records import read_ranges
-from rivertwice.timeline.committed import committed_batches
-from rivertwice.timeline.dead_cure import amended_rows, with_cures
-from rivertwice.timeline.dead_letters import DeadLetter
-from rivertwice.timeline.dead_summary import read_cures
-from rivertwice.timeline.digest import key_digest, key_texts
-from rivertwice.timeline.lineage import path_ledger
+from rivertwice.core import LogGapError, RequestError, Settings, TimeRange, from_ms, iso_of_ms
+from rivertwice.definition import Bundle, Definition, compare_fingerprints, fingerprint_of, load_bundle
+from rivertwice.engine import (
+    accepted,
+    compile_batch,
+    compile_sources,
+    decode_view,
+    included,
+    result_schema,
+    window_micros,
+)
+from rivertwice.log import kafka, read_ranges
+from rivertwice.timeline import (
+    DeadLetter,
+    amended_rows,
+    committed_batches,
+    key_digest,
+    key_texts,
+    path_ledger,
+    read_cures,
+    with_cures,
+)
 
 UNPUBLISHED = "the trial"
 """Id of a plan that is only computed."""

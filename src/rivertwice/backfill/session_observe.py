@@ -11,11 +11,9 @@ import pyarrow.compute as pc
 
 from rivertwice.backfill.model import Seed, Span
 from rivertwice.backfill.session_plan import Zone
-from rivertwice.core.homes import PipelineHome
-from rivertwice.definition.definition import Definition
-from rivertwice.timeline.digest import key_texts
-from rivertwice.timeline.served_rows import read_corrections
-from rivertwice.timeline.serving import Publication
+from rivertwice.core import PipelineHome
+from rivertwice.definition import Definition
+from rivertwice.timeline import Publication, key_texts, read_corrections
 
 Micros = npt.NDArray[np.int64]
 

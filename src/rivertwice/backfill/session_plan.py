@@ -22,9 +22,8 @@ from rivertwice.backfill.model import (
 )
 from rivertwice.backfill.ranges import HalfOpenRange, coalesce, merge
 from rivertwice.backfill.zones import draft_plan, plan_offsets, without
-from rivertwice.core.errors import LogGapError, NothingStaleError, RequestError
-from rivertwice.core.instants import from_ms, to_iso, to_ms
-from rivertwice.timeline.digest import key_digest
+from rivertwice.core import LogGapError, NothingStaleError, RequestError, from_ms, to_iso, to_ms
+from rivertwice.timeline import key_digest
 
 SHOWN = 5
 

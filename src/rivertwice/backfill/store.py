@@ -23,9 +23,8 @@ from rivertwice.backfill.model import (
 )
 from rivertwice.backfill.plan import plan_id
 from rivertwice.backfill.ranges import HalfOpenRange
-from rivertwice.core.errors import RequestError
-from rivertwice.core.homes import PipelineHome, require_name
-from rivertwice.definition.definition import Definition
+from rivertwice.core import PipelineHome, RequestError, require_name
+from rivertwice.definition import Definition
 from rivertwice.storage import Table, encode_json, put_json_if_absent, read_json, replace_json
 
 FORMAT = 1
@@ -71,10 +70,10 @@ def save_plan(home: PipelineHome, plan: BackfillPlan) -> BackfillPlan:
     stored = {"format": FORMAT, "sha256": _hash(body), "plan": body}
     if put_json_if_absent(backfill_folder(home, plan.id) / "plan.json", stored):
         return plan
-    return load_plan(home, plan.id)
+    return load_backfill_plan(home, plan.id)
 
 
-def load_plan(home: PipelineHome, backfill: str) -> BackfillPlan:
+def load_backfill_plan(home: PipelineHome, backfill: str) -> BackfillPlan:
     """Read a stored plan.
 
     Raises:
@@ -167,7 +166,7 @@ def _runs(values: Mapping[str, Mapping[str, Any]]) -> OffsetRuns:
 
 CORRECTIONS_FORMAT = 1
 logger = logging.getLogger(__name__)
-METADATA_KEY = "backfill"
+BACKFILL_KEY = "backfill"
 PARTITION_BY = ("_day",)
 
 
@@ -197,7 +196,7 @@ class ChunkRecord:
         return cls(int(value["chunk"]), int(value["rows"]), records)
 
 
-def app_of(backfill: str) -> str:
+def backfill_app(backfill: str) -> str:
     """Return the application id of a backfill's commits; their version is the chunk's index."""
     return f"backfill/{backfill}"
 
@@ -217,7 +216,7 @@ def stamp_rows(result: pa.Table, backfill: str, chunk: int, start_column: str) -
 
 def chunk_records(home: PipelineHome, backfill: str) -> list[ChunkRecord]:
     """Return the records of a backfill's commits, oldest first."""
-    commits = Table(home.tables.corrections).commits(METADATA_KEY)
+    commits = Table(home.tables.corrections).commits(BACKFILL_KEY)
     return [ChunkRecord.from_json(value) for _, value in commits if value["id"] == backfill]
 
 
@@ -263,8 +262,8 @@ def write_chunk(
     """
     Table(home.tables.corrections, partition_by=PARTITION_BY).append(
         stamp_rows(result, plan.id, record.chunk, definition.window.start_column),
-        transactions=None if again else {app_of(plan.id): record.chunk},
-        metadata=None if declared else {METADATA_KEY: record.to_json(plan.id)},
+        transactions=None if again else {backfill_app(plan.id): record.chunk},
+        metadata=None if declared else {BACKFILL_KEY: record.to_json(plan.id)},
         widen=plan.sessions is not None,
     )
     logger.info("backfill %s of %s: chunk %s committed", plan.id, plan.pipeline, record.chunk)

@@ -13,30 +13,23 @@ from datetime import datetime
 
 from rivertwice.backfill.load import all_records
 from rivertwice.backfill.load_plan import find_load_obstacle
-from rivertwice.core.errors import LogGapError, LostRaceError, RequestError
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.settings import Settings
-from rivertwice.definition.bundle import Bundle
-from rivertwice.definition.definition import Definition
-from rivertwice.definition.parts import RECORD
-from rivertwice.log import kafka
-from rivertwice.log.addresses import (
+from rivertwice.core import LogGapError, LostRaceError, PipelineHome, RequestError, Settings
+from rivertwice.definition import RECORD, Bundle, Definition
+from rivertwice.log import (
     Part,
     Parts,
     StoredOffsets,
+    archived_ranges,
     between,
     count,
     decode_ends,
     describe_parts,
     drop_empty,
     encode_ends,
+    kafka,
 )
-from rivertwice.log.archive_table import archived_ranges
-from rivertwice.stream.lease import at_rest
-from rivertwice.stream.load_stage import large_limit
-from rivertwice.timeline.lineage import Timeline
-from rivertwice.timeline.sequence import head
-from rivertwice.timeline.stream_load import StreamLoad
+from rivertwice.stream import at_rest, large_limit
+from rivertwice.timeline import StreamLoad, Timeline, head
 
 
 @dataclass(frozen=True)

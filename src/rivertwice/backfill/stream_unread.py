@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rivertwice.core.homes import PipelineHome
-from rivertwice.log.addresses import StoredOffsets
-from rivertwice.timeline.lineage import Timeline
-from rivertwice.timeline.sequence import head
-from rivertwice.timeline.stream_load import StreamLoad
+from rivertwice.core import PipelineHome
+from rivertwice.log import StoredOffsets
+from rivertwice.timeline import StreamLoad, Timeline, head
 
 
 def find_unread(home: PipelineHome) -> tuple[StreamLoad, int] | None:
@@ -20,7 +18,7 @@ def find_unread(home: PipelineHome) -> tuple[StreamLoad, int] | None:
     load = StreamLoad.load(home)
     if load is None:
         return None
-    from rivertwice.stream.gaps import read_position  # with Kafka's client, which few homes need here
+    from rivertwice.stream import read_position
 
     name = head(home)
     position: StoredOffsets = load.genesis

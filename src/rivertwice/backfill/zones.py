@@ -9,8 +9,7 @@ import numpy as np
 
 from rivertwice.backfill.model import BackfillPlan, BackfillRequest, BackfillView, BatchZone, Chunk, OffsetRuns
 from rivertwice.backfill.ranges import HalfOpenRange, coalesce, intersect, merge, reach, subtract, windows
-from rivertwice.core.errors import LogGapError
-from rivertwice.core.instants import from_ms, to_iso
+from rivertwice.core import LogGapError, from_ms, to_iso
 
 SCAN_GAP = 10_000
 """Holes up to this many offsets are read: a further scan costs more than such a hole."""

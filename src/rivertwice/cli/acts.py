@@ -13,11 +13,11 @@ import click
 from rivertwice.cli import options
 from rivertwice.cli.asking import Consent, Preview
 from rivertwice.cli.frame import Frame, as_table
-from rivertwice.core.instants import utc_now
+from rivertwice.core import utc_now
 
 if TYPE_CHECKING:
     from rivertwice.acts import Act, FormField, Plan, Request, World
-    from rivertwice.savepoint.operations.engine import ShownStep
+    from rivertwice.savepoint import ShownStep
 
 _Command = Callable[..., Any]
 

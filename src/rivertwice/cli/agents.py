@@ -6,7 +6,7 @@ import click
 
 from rivertwice.cli.asking import changes_unasked
 from rivertwice.cli.frame import Frame, FriendlyGroup, as_table, example, pass_frame
-from rivertwice.core.errors import ServiceError
+from rivertwice.core import ServiceError
 
 
 @click.group(cls=FriendlyGroup, epilog=example("rivertwice agent start", "rivertwice agent events --limit 20"))
@@ -25,7 +25,7 @@ def agent_start(frame: Frame) -> None:
 
     It adopts drivers that run already.
     """
-    from rivertwice.agent.launch import start_agent
+    from rivertwice.agent import start_agent
 
     frame.warn_of_copies()
     started = start_agent(frame.settings)
@@ -40,7 +40,7 @@ def agent_stop(frame: Frame) -> None:
 
     The next agent adopts them. To drain them, use `rivertwice down`.
     """
-    from rivertwice.agent.launch import stop_agent
+    from rivertwice.agent import stop_agent
 
     pid = stop_agent(frame.settings)
     frame.emit({"stopped": pid}, "no agent ran" if pid is None else f"agent {pid} stopped; drivers were left running")
@@ -69,7 +69,7 @@ def agent_run(frame: Frame, drain_on_stop: bool, drain_seconds: float) -> None:
     """
     import os
 
-    from rivertwice.agent.agent import main as agent_main
+    from rivertwice.agent import main as agent_main
 
     frame.warn_of_copies()
 
@@ -86,8 +86,8 @@ def agent_run(frame: Frame, drain_on_stop: bool, drain_seconds: float) -> None:
 @pass_frame
 def agent_show(frame: Frame, max_age: float | None) -> None:
     """Show what the agent decided last, with its reason."""
-    from rivertwice.agent.launch import agent_status
-    from rivertwice.core.instants import utc_now
+    from rivertwice.agent import agent_status
+    from rivertwice.core import utc_now
 
     status = agent_status(frame.settings)
     if status is None:

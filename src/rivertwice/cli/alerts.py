@@ -12,11 +12,10 @@ from rivertwice.cli import options
 from rivertwice.cli.asking import changes_unasked
 from rivertwice.cli.frame import DEFECT, Frame, FriendlyGroup, as_table, example, pass_frame, table_of
 from rivertwice.cli.options import INSTANT, INSTANT_FORM, name_argument, reason_option
-from rivertwice.core.errors import ConfigError, RequestError, ServiceError
+from rivertwice.core import ConfigError, RequestError, ServiceError
 
 if TYPE_CHECKING:
-    from rivertwice.agent.alert_model import Alert
-    from rivertwice.agent.alert_routes import Route
+    from rivertwice.agent import Alert, Route
 
 
 @click.group(
@@ -33,10 +32,7 @@ def alerts(ctx: click.Context, check: bool) -> None:
     """
     if ctx.invoked_subcommand is not None:
         return
-    from rivertwice.agent.alert_kinds import body_of
-    from rivertwice.agent.alert_model import open_alerts
-    from rivertwice.agent.alert_routes import load_routes, view_routes
-    from rivertwice.agent.alert_store import alerts_of
+    from rivertwice.agent import alerts_of, body_of, load_routes, open_alerts, view_routes
 
     frame: Frame = ctx.obj
     settings = frame.settings
@@ -66,9 +62,8 @@ def alerts_test(frame: Frame, name: str | None) -> None:
     """
     import os
 
-    from rivertwice.agent.alert_model import WARNING, Alert, AlertCause
-    from rivertwice.agent.alert_routes import config_file, load_routes
-    from rivertwice.core.instants import utc_now
+    from rivertwice.agent import Alert, AlertCause, AlertSeverity, config_file, load_routes
+    from rivertwice.core import utc_now
 
     config = load_routes(frame.settings)
     routes = {key: route for key, route in config.routes.items() if name in (None, key)}
@@ -79,7 +74,7 @@ def alerts_test(frame: Frame, name: str | None) -> None:
         raise RequestError(message)
     now = utc_now()
     text = "this is a test of a route of alerts, asked for by `rivertwice alerts test`; nothing is wrong"
-    alert = Alert(AlertCause("", "test"), WARNING, text, "test", now, now)
+    alert = Alert(AlertCause("", "test"), AlertSeverity.WARNING, text, "test", now, now)
     results = {key: _try_route(frame, route, alert, dict(os.environ)) for key, route in routes.items()}
     rows = [(key, routes[key].to, "taken" if error is None else error) for key, error in results.items()]
     value = [
@@ -107,9 +102,8 @@ def alerts_acknowledge(frame: Frame, alert_id: str, reason: str | None) -> None:
     """
     import getpass
 
-    from rivertwice.agent.alert_kinds import body_of
-    from rivertwice.agent.alert_store import alerts_of
-    from rivertwice.core.instants import utc_now
+    from rivertwice.agent import alerts_of, body_of
+    from rivertwice.core import utc_now
 
     if not reason:
         message = "give --reason: it is recorded with your name"
@@ -122,7 +116,7 @@ def alerts_acknowledge(frame: Frame, alert_id: str, reason: str | None) -> None:
 
 
 def _try_route(frame: Frame, route: Route, alert: Alert, env: dict[str, str]) -> str | None:
-    from rivertwice.agent.alert_routes import send_message
+    from rivertwice.agent import send_message
 
     try:
         outcome = send_message(frame.settings, route, alert, env, alert.since)
@@ -138,7 +132,7 @@ def _known(alert: Alert) -> str:
 
 
 def _text(firing: list[Alert], bodies: list[dict[str, Any]], routes: str) -> str:
-    from rivertwice.agent.alert_kinds import title_of
+    from rivertwice.agent import title_of
 
     parts = []
     for alert, body in zip(firing, bodies, strict=True):
@@ -176,7 +170,7 @@ def acknowledge(
     That happens for instance after an upgrade or an accepted gap. Later runs pass their gate with a warning that names it, for as long as the head is the same and no other reason comes up.
     A DEFECT, a finding or a gap that is new still fails the gate.
     """
-    from rivertwice.core.instants import utc_now
+    from rivertwice.core import utc_now
     from rivertwice.reconcile import acknowledge as record
     from rivertwice.reconcile import end_acknowledgement, newest_reconcile, read_acknowledgements, verdict_rows
 

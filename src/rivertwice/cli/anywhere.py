@@ -12,8 +12,7 @@ from typing import Any
 import click
 
 from rivertwice.cli.frame import Frame
-from rivertwice.core.settings import Settings
-from rivertwice.core.text import PrintableFormatter
+from rivertwice.core import PrintableFormatter, Settings
 
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 

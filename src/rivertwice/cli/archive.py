@@ -42,7 +42,7 @@ def retention(frame: Frame, name: str, check: bool) -> None:
 
     It lists offsets of NAME's topics, who has them, and gaps.
     """
-    from rivertwice.core.instants import utc_now
+    from rivertwice.core import utc_now
     from rivertwice.retention import retention_to_plain, summary_of, view_retention
 
     now = utc_now()
@@ -116,9 +116,8 @@ def topics_create(frame: Frame) -> None:
     `rivertwice up` does the same; this is for a Kafka that is not the embedded one, once per deployment. A topic that exists
     is left as it is; one whose number of partitions differs from its definition is refused.
     """
-    from rivertwice.definition.definition import load_all
-    from rivertwice.definition.topics import create_topics
-    from rivertwice.log.send import await_kafka
+    from rivertwice.definition import create_topics, load_all
+    from rivertwice.log import await_kafka
 
     await_kafka(frame.settings)
     partitions = create_topics(frame.settings, load_all(frame.settings.definitions).values())

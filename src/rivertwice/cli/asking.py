@@ -17,7 +17,7 @@ from typing import Any
 import click
 
 from rivertwice.cli.frame import OK, REFUSED, Frame, say
-from rivertwice.core.errors import RequestError
+from rivertwice.core import RequestError
 
 WORDS = "rivertwice.words"
 """Where the root context keeps the words of this call."""
@@ -104,8 +104,8 @@ class Consent:
         raise RequestError(message)
 
     def _note(self, name: str) -> None:
-        from rivertwice.agent.act import record_event
-        from rivertwice.core.instants import utc_now
+        from rivertwice.agent import record_event
+        from rivertwice.core import utc_now
 
         why = "" if self.reason is None else f": {self.reason}"
         text = f"{self.command} by {self.by}{why}"

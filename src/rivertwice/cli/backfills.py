@@ -14,8 +14,7 @@ from rivertwice.cli.frame import Frame, FriendlyGroup, as_table, example, pass_f
 from rivertwice.cli.options import name_argument
 from rivertwice.cli.served import await_served
 from rivertwice.cli.warm import on_engine
-from rivertwice.core.errors import RequestError
-from rivertwice.core.plain import to_plain
+from rivertwice.core import RequestError, to_plain
 
 
 @click.group(
@@ -73,7 +72,7 @@ def plan(frame: Frame, name: str, asked: dict[str, Any], late: bool, reason: str
 
     Without a range: for the windows that the newest reconcile found stale. Sessions are looked up in the log, so they need a Spark job.
     """
-    from rivertwice.backfill.store import save_plan
+    from rivertwice.backfill import save_plan
 
     shown = plan_act(frame, "backfill", frame.known_pipeline(name), _request(asked, reason, late=late))
     if shown.nothing is not None:
@@ -129,12 +128,14 @@ def run(frame: Frame, name: str, asked: dict[str, Any], consent: Consent, late: 
 @pass_frame
 def list_all(frame: Frame, name: str) -> None:
     """List the stored plans of NAME; say which are published."""
-    from rivertwice.backfill.store import list_backfills, load_plan
-    from rivertwice.timeline.sequence import PUBLICATION, read_sequence
+    from rivertwice.backfill import list_backfills, load_backfill_plan
+    from rivertwice.timeline import EntryKind, read_sequence
 
     home = frame.settings.pipeline(frame.known_pipeline(name))
-    published = {entry.payload["backfill"]: entry.seq for entry in read_sequence(home) if entry.kind == PUBLICATION}
-    plans = [load_plan(home, backfill_id) for backfill_id in list_backfills(home)]
+    published = {
+        entry.payload["backfill"]: entry.seq for entry in read_sequence(home) if entry.kind == EntryKind.PUBLICATION
+    }
+    plans = [load_backfill_plan(home, backfill_id) for backfill_id in list_backfills(home)]
     headers = ("id", "windows", "records", "reason", "published")
     rows = [(item.id, item.windows, item.records, item.reason, published.get(item.id)) for item in plans]
     frame.emit([dict(zip(headers, row, strict=True)) for row in rows], lambda: as_table(headers, rows))
@@ -170,8 +171,7 @@ def list_rows(frame: Frame, name: str, limit: int) -> None:
 
     It says which window each missed, and by which watermark.
     """
-    from rivertwice.timeline.lineage import path_ledger
-    from rivertwice.timeline.served_rows import read_late_rows
+    from rivertwice.timeline import path_ledger, read_late_rows
 
     home = frame.settings.pipeline(frame.known_pipeline(name))
     rows = read_late_rows(home, path_ledger(home))
@@ -203,9 +203,8 @@ def show_queue(frame: Frame, name: str) -> None:
 
     No backfill has counted these windows yet; each is due, waiting, or abandoned.
     """
-    from rivertwice.backfill.late_queue import describe_queue
-    from rivertwice.backfill.observe import observe_late_queue
-    from rivertwice.core.instants import utc_now
+    from rivertwice.backfill import describe_queue, observe_late_queue
+    from rivertwice.core import utc_now
 
     home = frame.settings.pipeline(frame.known_pipeline(name))
     queue = observe_late_queue(home, utc_now())

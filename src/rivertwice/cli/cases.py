@@ -13,12 +13,10 @@ from rivertwice.cli.frame import DEFECT, Frame, FriendlyGroup, as_table, example
 from rivertwice.cli.options import INSTANT, name_argument, range_of, range_options
 from rivertwice.cli.results import parse_key
 from rivertwice.cli.warm import on_engine
-from rivertwice.core.errors import RequestError
-from rivertwice.core.plain import to_plain
+from rivertwice.core import RequestError, to_plain
 
 if TYPE_CHECKING:
-    from rivertwice.versions.advise_model import Advice
-    from rivertwice.versions.try_model import Comparison, Example, SchemaChange, Trial
+    from rivertwice.versions import Advice, Comparison, Example, SchemaChange, Trial
 
 
 @click.group(cls=FriendlyGroup, epilog=example("rivertwice case from-log flight_delays --window 2013-06-30T16:00:00Z"))
@@ -72,9 +70,9 @@ def from_log(
     It expects what the definition in the project gives for them now. The file is written to `cases/` of the pipeline's folder. It holds real records, byte by byte, in the micro-batches in which
     the stream read them. `rivertwice test NAME` passes on it until the definition changes.
     """
-    from rivertwice.core.instants import utc_now
-    from rivertwice.engine.session import FEW_RECORDS, spark_on_demand
-    from rivertwice.versions.case_from_log import CutRequest, cut_case
+    from rivertwice.core import utc_now
+    from rivertwice.engine import FEW_RECORDS, spark_on_demand
+    from rivertwice.versions import CutRequest, cut_case
 
     pipeline = frame.known_pipeline(name)
     if (window is None) == (not addresses) or (addresses and key_text is not None):
@@ -109,7 +107,7 @@ class DurationType(click.ParamType[timedelta]):
 
     def convert(self, value: str | timedelta, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
         """Return the duration, or fail with the form to use."""
-        from rivertwice.definition.parts import parse_duration
+        from rivertwice.definition import parse_duration
 
         try:
             return parse_duration(value)
@@ -138,16 +136,16 @@ def advise(frame: Frame, name: str, delays: tuple[timedelta, ...], last: timedel
     Without --delay it judges parts and multiples of the present delay, and the smallest ones that drop at most 1 %, 0.1 %
     and none. It changes nothing. To apply a delay, write it as the source's watermark and run `rivertwice upgrade NAME`.
     """
-    from rivertwice.engine.session import spark_on_demand
-    from rivertwice.timeline.lineage import head_definition, path_ledger
-    from rivertwice.versions.advise import AdviceRequest
-    from rivertwice.versions.advise import advise as measure
+    from rivertwice.engine import spark_on_demand
+    from rivertwice.timeline import head_definition, path_ledger
+    from rivertwice.versions import AdviceRequest
+    from rivertwice.versions import advise_delays as measure
 
     settings = frame.settings
     home = settings.pipeline(frame.known_pipeline(name))
     definition = head_definition(home)
     if definition is None:
-        from rivertwice.core.errors import RequestError
+        from rivertwice.core import RequestError
 
         message = f"{name} has no timeline yet, so its log was not read; run `rivertwice start {name} --wait`"
         raise RequestError(message)
@@ -159,7 +157,7 @@ def advise(frame: Frame, name: str, delays: tuple[timedelta, ...], last: timedel
 
 def advice_text(advice: Advice) -> str:
     """Return the advice for people. Pure."""
-    from rivertwice.core.instants import to_iso
+    from rivertwice.core import to_iso
 
     head = (
         f"{advice.pipeline}: {advice.records} records of {advice.batches} batches, {advice.pairs} pairs of record and window, "
@@ -215,7 +213,7 @@ def _measured(value: timedelta | None) -> str | None:
 
 
 def _advice_text(value: timedelta | None) -> str | None:
-    from rivertwice.definition.parts import format_duration
+    from rivertwice.definition import format_duration
 
     if value is None:
         return None
@@ -268,9 +266,8 @@ def try_(
     not disturb a running stream. Differences are not a failure: the exit code is 0 unless --fail-on-difference is given. To
     apply the change, run `rivertwice upgrade NAME`.
     """
-    from rivertwice.engine.session import spark_on_demand
-    from rivertwice.versions.try_model import LAST, TrialRequest
-    from rivertwice.versions.try_run import try_definition
+    from rivertwice.engine import spark_on_demand
+    from rivertwice.versions import LAST, TrialRequest, try_definition
 
     asked = range_of(start, end)
     if asked is not None and last is not None:

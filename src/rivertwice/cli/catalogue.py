@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rivertwice.cli.anywhere import accept_anywhere
-from rivertwice.core.errors import ServiceError
+from rivertwice.core import ServiceError
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint

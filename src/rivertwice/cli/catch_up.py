@@ -14,24 +14,18 @@ from rivertwice.cli.asking import Consent, Preview, asks_first
 from rivertwice.cli.cases import DurationType
 from rivertwice.cli.frame import DEFECT, Frame, example, pass_frame
 from rivertwice.cli.options import name_argument
-from rivertwice.core.errors import RequestError, ServiceError
-from rivertwice.core.plain import to_plain
-from rivertwice.core.waits import Deadline, Measured
+from rivertwice.core import Deadline, Measured, RequestError, ServiceError, to_plain
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from rivertwice.backfill.load_plan import LoadPlan
-    from rivertwice.backfill.load_state import LoadProgress
-    from rivertwice.backfill.stream_load import StreamLoadPlan
-    from rivertwice.backfill.stream_unread import StreamLoadProgress
-    from rivertwice.core.homes import PipelineHome
-    from rivertwice.definition.bundle import Bundle
-    from rivertwice.engine.session import SparkOnDemand
-    from rivertwice.log.addresses import Parts
+    from rivertwice.backfill import LoadPlan, LoadProgress, StreamLoadPlan, StreamLoadProgress
+    from rivertwice.core import PipelineHome
+    from rivertwice.definition import Bundle
+    from rivertwice.engine import SparkOnDemand
+    from rivertwice.log import Parts
     from rivertwice.retention import Backlog, HandOver
-    from rivertwice.timeline.first_load import FirstLoad
-    from rivertwice.timeline.stream_load import StreamLoad
+    from rivertwice.timeline import FirstLoad, StreamLoad
 
 
 @click.command(
@@ -63,7 +57,7 @@ def catch_up(
     With --by-batch the stream continues with the newest records, and the others are left to batch: they are archived first,
     a reconcile names the windows that they belong to, and a backfill publishes these. No record is lost.
     """
-    from rivertwice.core.instants import utc_now
+    from rivertwice.core import utc_now
     from rivertwice.retention import plan_hand_over, view_backlog
 
     settings, now = frame.settings, utc_now()
@@ -81,7 +75,7 @@ def catch_up(
 
 def _hand_over(frame: Frame, name: str, plan: HandOver, now: datetime, timeout: int) -> None:
     from rivertwice.retention import hand_over
-    from rivertwice.timeline.intent import Intent, write_intent
+    from rivertwice.timeline import Intent, write_intent
 
     home = frame.settings.pipeline(name)
     intent = Intent.load(home)
@@ -102,8 +96,8 @@ def _hand_over(frame: Frame, name: str, plan: HandOver, now: datetime, timeout: 
 
 
 def _wait_stopped(frame: Frame, name: str, timeout: int) -> None:
-    from rivertwice.agent.launch import agent_status
-    from rivertwice.stream.lease import lease_owner
+    from rivertwice.agent import agent_status
+    from rivertwice.stream import lease_owner
 
     home = frame.settings.pipeline(name)
     owner = lease_owner(home)
@@ -180,9 +174,8 @@ def plan_text(name: str, backlog: Backlog, plan: HandOver) -> str:
 
 def show_load(frame: Frame, name: str) -> None:
     """Print what a first load of a pipeline would do; nothing is written."""
-    from rivertwice.backfill.load import look_at_log, require_first_start
-    from rivertwice.backfill.load_plan import explain_load, find_load_obstacle
-    from rivertwice.engine.session import spark_on_demand
+    from rivertwice.backfill import explain_load, find_load_obstacle, look_at_log, require_first_start
+    from rivertwice.engine import spark_on_demand
 
     bundle = _bundle(frame, name)
     if find_load_obstacle(bundle.definition) is not None:
@@ -206,8 +199,8 @@ def show_load(frame: Frame, name: str) -> None:
 
 def is_loaded_by_stream(frame: Frame, name: str) -> bool:
     """Say whether the stream itself loads a pipeline's past, because no backfill can; or was asked to."""
-    from rivertwice.backfill.load_plan import find_load_obstacle
-    from rivertwice.timeline.stream_load import StreamLoad
+    from rivertwice.backfill import find_load_obstacle
+    from rivertwice.timeline import StreamLoad
 
     recorded = StreamLoad.load(frame.settings.pipeline(name)) is not None
     return recorded or find_load_obstacle(_bundle(frame, name).definition) is not None
@@ -215,8 +208,8 @@ def is_loaded_by_stream(frame: Frame, name: str) -> bool:
 
 def begin_by_stream(frame: Frame, name: str, now: datetime) -> StreamLoadProgress:
     """Record a load by the stream, or say how far a recorded one is."""
-    from rivertwice.backfill.stream_load import begin_stream_load, explain_stream_load, plan_stream_load
-    from rivertwice.timeline.stream_load import StreamLoad
+    from rivertwice.backfill import begin_stream_load, explain_stream_load, plan_stream_load
+    from rivertwice.timeline import StreamLoad
 
     home = frame.settings.pipeline(name)
     load = StreamLoad.load(home)
@@ -229,7 +222,7 @@ def begin_by_stream(frame: Frame, name: str, now: datetime) -> StreamLoadProgres
 
 
 def _progress(home: PipelineHome, load: StreamLoad) -> StreamLoadProgress:
-    from rivertwice.backfill.stream_unread import StreamLoadProgress, find_unread
+    from rivertwice.backfill import StreamLoadProgress, find_unread
 
     unread = find_unread(home)
     if unread is None:
@@ -238,8 +231,8 @@ def _progress(home: PipelineHome, load: StreamLoad) -> StreamLoadProgress:
 
 
 def _show_stream_load(frame: Frame, name: str, bundle: Bundle) -> None:
-    from rivertwice.backfill.stream_load import explain_stream_load, plan_stream_load, require_never_started
-    from rivertwice.timeline.stream_load import StreamLoad
+    from rivertwice.backfill import explain_stream_load, plan_stream_load, require_never_started
+    from rivertwice.timeline import StreamLoad
 
     home = frame.settings.pipeline(name)
     load = StreamLoad.load(home)
@@ -254,7 +247,7 @@ def _show_stream_load(frame: Frame, name: str, bundle: Bundle) -> None:
 
 def plain_stream_plan(plan: StreamLoadPlan) -> dict[str, Any]:
     """Return the plan of a load by the stream for programs."""
-    from rivertwice.log.addresses import name_parts
+    from rivertwice.log import name_parts
 
     def plain(parts: Parts) -> dict[str, list[int]]:
         return {name: list(parts[part]) for part, name in name_parts(parts).items()}
@@ -275,8 +268,8 @@ def one_run(frame: Frame, name: str) -> Iterator[SparkOnDemand]:
     Raises:
         LostRaceError: another process of this host loads the pipeline.
     """
-    from rivertwice.backfill.load_state import hold_load
-    from rivertwice.engine.session import spark_on_demand
+    from rivertwice.backfill import hold_load
+    from rivertwice.engine import spark_on_demand
 
     with hold_load(frame.settings.pipeline(name)), spark_on_demand(frame.settings, f"rivertwice-load-{name}") as spark:
         yield spark
@@ -288,7 +281,7 @@ def tell_unfinished(frame: Frame, name: str) -> LoadProgress | None:
     Raises:
         RequestError: a process reads the log for a load; the stream would begin at the log's beginning, and the load fail.
     """
-    from rivertwice.backfill.load_state import find_unfinished_load
+    from rivertwice.backfill import find_unfinished_load
 
     unfinished = find_unfinished_load(frame.settings.pipeline(name))
     if unfinished is None:
@@ -308,8 +301,7 @@ def tell_unfinished(frame: Frame, name: str) -> LoadProgress | None:
 
 def begin(frame: Frame, name: str, now: datetime, spark: SparkOnDemand) -> FirstLoad | None:
     """Record the first load of a pipeline, or continue a recorded one; None if there is nothing to load by batch."""
-    from rivertwice.backfill.load import begin_load, continue_load, require_first_start
-    from rivertwice.backfill.load_plan import refuse_load
+    from rivertwice.backfill import begin_load, continue_load, refuse_load, require_first_start
 
     home = frame.settings.pipeline(name)
     bundle = _bundle(frame, name)
@@ -343,8 +335,7 @@ def finish(
     Raises:
         ServiceError: the stream does not continue.
     """
-    from rivertwice.backfill.load import publish_load
-    from rivertwice.backfill.load_state import has_closed, unloaded_windows
+    from rivertwice.backfill import has_closed, publish_load, unloaded_windows
 
     settings = frame.settings
     home = settings.pipeline(load.pipeline)
@@ -371,11 +362,9 @@ def describe(load: FirstLoad | None, published: list[dict[str, Any]]) -> tuple[d
 
 
 def _wait_closed(frame: Frame, load: FirstLoad, timeout: int, check_driver: Callable[[], None]) -> None:
-    from rivertwice.backfill.load_state import has_closed
-    from rivertwice.core.instants import from_ms, to_iso
-    from rivertwice.core.waits import Deadline
-    from rivertwice.timeline.committed import newest_batch
-    from rivertwice.timeline.lineage import head_path
+    from rivertwice.backfill import has_closed
+    from rivertwice.core import Deadline, from_ms, to_iso
+    from rivertwice.timeline import head_path, newest_batch
 
     home = frame.settings.pipeline(load.pipeline)
     seen: tuple[str, int] | None = None
@@ -406,13 +395,13 @@ def _wait_closed(frame: Frame, load: FirstLoad, timeout: int, check_driver: Call
 
 
 def _bundle(frame: Frame, name: str) -> Bundle:
-    from rivertwice.definition.bundle import build_bundle
+    from rivertwice.definition import build_bundle
 
     return build_bundle(frame.settings.definition_folder(name))
 
 
 def _plain_plan(plan: LoadPlan) -> dict[str, Any]:
-    from rivertwice.core.instants import from_ms, to_iso
+    from rivertwice.core import from_ms, to_iso
 
     return {
         "topic": plan.topic,
@@ -429,7 +418,7 @@ def _plain_plan(plan: LoadPlan) -> dict[str, Any]:
 
 
 def _plain_load(load: FirstLoad) -> dict[str, Any]:
-    from rivertwice.core.instants import from_ms, to_iso
+    from rivertwice.core import from_ms, to_iso
 
     return {
         "id": load.id,

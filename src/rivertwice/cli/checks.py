@@ -12,9 +12,8 @@ from rivertwice.cli.asking import changes_unasked
 from rivertwice.cli.frame import DEFECT, OK, Frame, as_table, example, pass_frame
 from rivertwice.cli.options import name_argument
 from rivertwice.cli.warm import on_engine
-from rivertwice.core.errors import RequestError
-from rivertwice.core.plain import Row, to_plain
-from rivertwice.timeline.verdicts import VERDICTS
+from rivertwice.core import RequestError, Row, to_plain
+from rivertwice.timeline import Verdict
 
 PAIRS = ("stream", "served")
 
@@ -49,7 +48,7 @@ def reconcile(frame: Frame, name: str, asked: dict[str, Any]) -> None:
 
 def _tell_alerts(frame: Frame, fire: Sequence[str]) -> list[str]:
     """Return what to say of the alerts that fire."""
-    from rivertwice.agent.alert_routes import load_routes
+    from rivertwice.agent import load_routes
 
     if not fire:
         return []
@@ -61,11 +60,11 @@ def _tell_alerts(frame: Frame, fire: Sequence[str]) -> list[str]:
 def summary_text(stored: dict[str, Any]) -> str:
     """Return a run's verdicts by pair, and its alerts, for people. Pure."""
     counts, gate = stored.get("counts") or {}, stored.get("gate") or {}
-    rows = [(pair, *(counts[pair].get(verdict, 0) for verdict in VERDICTS)) for pair in PAIRS if pair in counts]
+    rows = [(pair, *(counts[pair].get(verdict, 0) for verdict in Verdict.ALL)) for pair in PAIRS if pair in counts]
     head = f"{stored.get('run')}: {stored.get('pipeline')} up to batch {stored.get('timeline')}/{stored.get('batch')}"
     reason = [f"reason: {gate['reason']}"] if gate.get("reason") else []
     alerts = [f"{alert['severity']}: {alert['message']}" for alert in gate.get("alerts", [])]
-    return "\n".join([head, *reason, as_table(("pair", *VERDICTS), rows), *alerts])
+    return "\n".join([head, *reason, as_table(("pair", *Verdict.ALL), rows), *alerts])
 
 
 def exit_code_of_gate(gate: Mapping[str, Any]) -> int:
@@ -79,7 +78,7 @@ def exit_code_of_gate(gate: Mapping[str, Any]) -> int:
 @name_argument()
 @click.option("--run", "run_id", help="Verdicts of this reconcile run; default: the newest.")
 @click.option("--pair", type=click.Choice(PAIRS), help="Only of this pair.")
-@click.option("--verdict", type=click.Choice(VERDICTS), help="Only this verdict.")
+@click.option("--verdict", type=click.Choice(Verdict.ALL), help="Only this verdict.")
 @click.option("--causes", is_flag=True, help="Show the causes, row by row, with partition and offset.")
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Maximum number of rows.")
 @pass_frame

@@ -6,7 +6,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from rivertwice.cli.frame import example, say
-from rivertwice.core.errors import ServiceError
+from rivertwice.core import ServiceError
 
 VARIABLE = "_RIVERTWICE_COMPLETE"
 

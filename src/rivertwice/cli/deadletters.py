@@ -12,11 +12,10 @@ from rivertwice.cli.asking import changes_unasked
 from rivertwice.cli.frame import Frame, FriendlyGroup, as_fields, as_table, example, pass_frame
 from rivertwice.cli.options import name_argument, named_reason, reason_option
 from rivertwice.cli.warm import on_engine
-from rivertwice.core.errors import RequestError
-from rivertwice.core.plain import to_plain
+from rivertwice.core import RequestError, to_plain
 
 if TYPE_CHECKING:
-    from rivertwice.timeline.dead_letters import DeadLetter
+    from rivertwice.timeline import DeadLetter
 
 SHOWN = 120
 
@@ -60,15 +59,14 @@ def _row(letter: DeadLetter) -> dict[str, Any]:
 
 def _letters(frame: Frame, name: str) -> list[DeadLetter]:
     """Return the dead letters that count, without their bytes."""
-    from rivertwice.timeline.committed import committed_batches
-    from rivertwice.timeline.dead_summary import read_brief
+    from rivertwice.timeline import committed_batches, read_brief
 
     home = frame.settings.pipeline(frame.known_pipeline(name))
     return read_brief(home, committed_batches(home))
 
 
 def _with_bytes(frame: Frame, name: str, letters: list[DeadLetter]) -> list[DeadLetter]:
-    from rivertwice.timeline.dead_summary import with_bytes
+    from rivertwice.timeline import with_bytes
 
     return with_bytes(frame.settings.pipeline(name), letters)
 
@@ -90,7 +88,7 @@ def list_letters(frame: Frame, name: str, state: str | None, kind: str | None, l
 
     Each is shown with reason and state. A place is PARTITION@OFFSET, or TOPIC/PARTITION@OFFSET if there are several topics.
     """
-    from rivertwice.timeline.dead_letters import count_states
+    from rivertwice.timeline import count_states
 
     chosen = [
         letter for letter in _letters(frame, name) if state in (None, letter.state) and kind in (None, letter.reason)
@@ -137,8 +135,7 @@ def show(frame: Frame, name: str, place: str) -> None:
 
 
 def _find(frame: Frame, name: str, place: str) -> DeadLetter:
-    from rivertwice.timeline.dead_letters import parse_place
-    from rivertwice.timeline.dead_summary import find_letter
+    from rivertwice.timeline import find_letter, parse_place
 
     (letter,) = _with_bytes(frame, name, [find_letter(_letters(frame, name), parse_place(place), name)])
     return letter

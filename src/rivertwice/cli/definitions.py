@@ -14,11 +14,10 @@ import click
 from rivertwice.cli.frame import DEFECT, REFUSED, Frame, as_table, example, pass_frame
 from rivertwice.cli.options import name_argument
 from rivertwice.cli.warm import on_engine
-from rivertwice.core.homes import require_name
-from rivertwice.core.plain import to_plain
+from rivertwice.core import require_name, to_plain
 
 if TYPE_CHECKING:
-    from rivertwice.definition.lint import LintFinding, TopicFacts
+    from rivertwice.definition import LintFinding, TopicFacts
 
 
 @click.command(epilog=example("rivertwice pipelines"))
@@ -28,7 +27,7 @@ def pipelines(frame: Frame) -> None:
 
     Topics, window and watermarks of each are shown. Exit 1 if a definition cannot be loaded.
     """
-    from rivertwice.definition.definition import load_each
+    from rivertwice.definition import load_each
 
     definitions, broken = load_each(frame.settings.definitions)
     rows = []
@@ -57,13 +56,13 @@ def test_cases(frame: Frame, name: str | None, examples: bool) -> None:
 
     Without NAME all pipelines are checked. Each case runs as a stream and as a batch. Exit 3 if a definition is refused or a case fails; the others are run all the same.
     """
-    from rivertwice.definition.parts import YAML_FILE
-    from rivertwice.engine.session import FEW_RECORDS, spark_on_demand
+    from rivertwice.definition import DefinitionFiles
+    from rivertwice.engine import FEW_RECORDS, spark_on_demand
 
     settings = frame.settings
     folder = settings.definitions / "examples" if examples else settings.definitions
     if name is None:
-        in_folder = sorted(path.parent.name for path in folder.glob(f"*/{YAML_FILE}"))
+        in_folder = sorted(path.parent.name for path in folder.glob(f"*/{DefinitionFiles.YAML_FILE}"))
         names = in_folder if examples else frame.chosen_pipelines(None)
     else:
         names = [require_name(name, "pipeline") if examples else frame.known_pipeline(name)]
@@ -81,16 +80,15 @@ def test_cases(frame: Frame, name: str | None, examples: bool) -> None:
 
 def _test_one(frame: Frame, folder: Path, spark: Callable[[], Any]) -> Iterator[dict[str, Any]]:
     """Yield the result of a pipeline's definition, and of each of its cases if the definition holds."""
-    from rivertwice.core.instants import utc_now
-    from rivertwice.definition.lint_finding import HOLDS
-    from rivertwice.engine.cases import run_cases
-    from rivertwice.engine.checked import judge_folder
+    from rivertwice.core import utc_now
+    from rivertwice.definition import LintLevel
+    from rivertwice.engine import judge_folder, run_cases
 
     frame.progress(f"definition and cases of {folder.name} ...")
     judged = judge_folder(frame.settings, folder, spark, utc_now(), again=True)
     differences = [*judged.broken, *(judged.unchecked if judged.verdict is None else ())]
     yield {"pipeline": folder.name, "case": "(definition)", "state": judged.state, "differences": differences}
-    if judged.bundle is None or judged.state != HOLDS:
+    if judged.bundle is None or judged.state != LintLevel.HOLDS:
         return
     for problem in judged.unchecked:
         frame.progress(f"{folder.name}: not checked: {problem}")
@@ -123,7 +121,7 @@ def lint(frame: Frame, name: str | None, without_spark: bool) -> None:
     command that checks it.
     Works offline: what only Kafka knows is `not checked` then. Exit 3 if something is broken.
     """
-    from rivertwice.definition.lint import BROKEN, worst
+    from rivertwice.definition import LintLevel, worst
 
     root = frame.settings.definitions
     names = frame.chosen_pipelines(name)
@@ -132,7 +130,7 @@ def lint(frame: Frame, name: str | None, without_spark: bool) -> None:
     with nullcontext() if without_spark else _spark(frame) as spark:
         for each in names:
             contract, findings = _lint_one(frame, root / each, spark, is_known=known)
-            bad = bad or worst(findings) == BROKEN
+            bad = bad or worst(findings) == LintLevel.BROKEN
             value.append(
                 {"pipeline": each, "contract": contract, "findings": [to_plain(finding) for finding in findings]}
             )
@@ -145,7 +143,7 @@ def lint(frame: Frame, name: str | None, without_spark: bool) -> None:
 
 
 def _spark(frame: Frame) -> AbstractContextManager[Callable[[], Any]]:
-    from rivertwice.engine.session import spark_on_demand  # imports PySpark
+    from rivertwice.engine import spark_on_demand
 
     return spark_on_demand(frame.settings.with_local_spark(), "rivertwice-lint", quick=True)
 
@@ -154,9 +152,9 @@ def _lint_one(
     frame: Frame, folder: Path, spark: Callable[[], Any] | None, *, is_known: bool
 ) -> tuple[dict[str, str], list[LintFinding]]:
     """Return a definition's contract, empty if it cannot be loaded, and all findings."""
-    from rivertwice.core.instants import utc_now
-    from rivertwice.definition.lint import contract_of, lint_definition, lint_judgement
-    from rivertwice.engine.checked import judge_folder
+    from rivertwice.core import utc_now
+    from rivertwice.definition import contract_of, lint_definition, lint_judgement
+    from rivertwice.engine import judge_folder
     from rivertwice.quality import lint_suites
 
     judged = judge_folder(frame.settings, folder, spark, utc_now())
@@ -171,8 +169,8 @@ def _lint_one(
 
 def kafka_answers(frame: Frame) -> bool:
     """Say whether Kafka answers. It is asked once: a broker that is down would delay each question by its timeout."""
-    from rivertwice.core.errors import RivertwiceError
-    from rivertwice.log.reach import require_broker
+    from rivertwice.core import RivertwiceError
+    from rivertwice.log import require_broker
 
     try:
         require_broker(frame.settings)
@@ -187,11 +185,9 @@ def kafka_answers(frame: Frame) -> bool:
 
 def _facts(frame: Frame, topic: str) -> TopicFacts | None:
     """Return what Kafka reports about a topic, or None if it does not answer or has no such topic."""
-    from rivertwice.core.errors import RivertwiceError
-    from rivertwice.definition.lint import TopicFacts
-    from rivertwice.log import kafka
-    from rivertwice.log.reader import first_stamps
-    from rivertwice.log.retention import kept_for
+    from rivertwice.core import RivertwiceError
+    from rivertwice.definition import TopicFacts
+    from rivertwice.log import first_stamps, kafka, kept_for
 
     settings = frame.settings
     try:

@@ -12,10 +12,10 @@ import click
 from rivertwice.cli.asking import changes_unasked
 from rivertwice.cli.frame import Frame, FriendlyGroup, as_fields, as_table, example, pass_frame, table_of
 from rivertwice.cli.options import name_argument, named_reason, reason_option
-from rivertwice.core.plain import to_plain
+from rivertwice.core import to_plain
 
 if TYPE_CHECKING:
-    from rivertwice.definition.delivery_section import Delivery
+    from rivertwice.definition import Delivery
 
 
 END_S = 10.0
@@ -51,7 +51,7 @@ def run(frame: Frame, name: str, sink: str | None, until_end: bool, again: bool)
 
     The agent does it by itself while the desired state of the stream is running; a sink has one deliverer at a time.
     """
-    from rivertwice.core.waits import Deadline
+    from rivertwice.core import Deadline
     from rivertwice.deliver import Delivered, Deliverer
 
     chosen = _chosen(frame, name, sink, again=again)
@@ -91,7 +91,7 @@ def run(frame: Frame, name: str, sink: str | None, until_end: bool, again: bool)
 
 
 def _not_ended(sink: str) -> Exception:
-    from rivertwice.core.errors import UnknownOutcomeError
+    from rivertwice.core import UnknownOutcomeError
 
     return UnknownOutcomeError(
         f"sink {sink} has not answered for {END_S:.0f} s, and this command ends without its answer; the sink's position shows whether it took "
@@ -105,7 +105,7 @@ def _chosen(frame: Frame, name: str, sink: str | None, *, again: bool) -> dict[s
     Raises:
         RequestError: there is no such sink, or none at all, or `--again` names none.
     """
-    from rivertwice.core.errors import RequestError
+    from rivertwice.core import RequestError
 
     sinks = _sinks(frame, name)
     if not sinks:
@@ -139,7 +139,7 @@ def status(frame: Frame, name: str | None, fast: bool) -> None:
     if fast:
         _show_fast(frame, _required(name))
         return
-    from rivertwice.definition.definition import load_each
+    from rivertwice.definition import load_each
     from rivertwice.deliver import view_delivery
 
     sinks: dict[str, dict[str, Delivery]] = {}
@@ -186,7 +186,7 @@ def check(frame: Frame, name: str, sink: str | None, fast: bool) -> None:
         _check_fast(frame, name)
         return
     from rivertwice.cli.frame import DEFECT
-    from rivertwice.core.errors import RivertwiceError
+    from rivertwice.core import RivertwiceError
     from rivertwice.deliver import DIFFERS, Checked, check_sink
 
     found: list[Checked] = []
@@ -270,8 +270,7 @@ def discard(frame: Frame, name: str, sink: str, keys: tuple[str, ...], reason: s
 
 def _ask(frame: Frame, name: str, sink: str, keys: tuple[str, ...], *, what: str, why: str) -> None:
     """Ask the sink's deliverer for it; deliver here if there is none."""
-    from rivertwice.core.errors import LeaseLostError, RequestError
-    from rivertwice.core.instants import utc_now
+    from rivertwice.core import LeaseLostError, RequestError, utc_now
     from rivertwice.deliver import Deliverer, ask, view_refused
 
     chosen = _chosen(frame, name, sink, again=False)
@@ -301,8 +300,7 @@ def _ask(frame: Frame, name: str, sink: str, keys: tuple[str, ...], *, what: str
 
 
 def _sinks(frame: Frame, name: str) -> dict[str, Delivery]:
-    from rivertwice.core.errors import RequestError
-    from rivertwice.core.installed import base_of
+    from rivertwice.core import RequestError, base_of
     from rivertwice.deliver import sinks_of
 
     if base_of(frame.known_pipeline(name)) != name:
@@ -323,7 +321,7 @@ def _required(name: str | None) -> str:
 
 def _show_fast(frame: Frame, name: str) -> None:
     """Show whether the fast path runs, since when it has its present meaning, and how far it has certainly come."""
-    from rivertwice.definition.definition import load_definition
+    from rivertwice.definition import load_definition
     from rivertwice.deliver import committed_offsets, read_fast_owner, read_runs
 
     home = frame.settings.pipeline(frame.known_pipeline(name))
@@ -348,7 +346,7 @@ def _check_fast(frame: Frame, name: str) -> None:
     """
     from rivertwice.cli.frame import DEFECT
     from rivertwice.deliver import compare_fast
-    from rivertwice.engine.session import spark_on_demand
+    from rivertwice.engine import spark_on_demand
 
     with spark_on_demand(frame.settings, f"rivertwice-fast-check-{frame.known_pipeline(name)}") as spark:
         report = compare_fast(spark(), frame.settings, name)

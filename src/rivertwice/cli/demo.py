@@ -21,14 +21,11 @@ import click
 
 from rivertwice.cli.asking import changes_unasked
 from rivertwice.cli.frame import Frame, example, pass_frame, say
-from rivertwice.core.errors import ConfigError, RivertwiceError
-from rivertwice.core.plain import to_plain
-from rivertwice.core.settings import Settings
-from rivertwice.core.waits import Deadline
-from rivertwice.timeline.verdicts import AGREES, DEFECT, LATE, NOT_COMPARABLE, OPEN
+from rivertwice.core import ConfigError, Deadline, RivertwiceError, Settings, to_plain
+from rivertwice.timeline import Verdict
 
 if TYPE_CHECKING:
-    from rivertwice.timeline.ledger import LedgerRow
+    from rivertwice.timeline import LedgerRow
 
 
 # setup: fetch what pip cannot install.
@@ -55,7 +52,7 @@ def setup(frame: Frame, dev: bool) -> None:
 
 def run_steps(frame: Frame, *, dev: bool = False) -> list[dict[str, Any]]:
     """Run the steps of set-up, and return each with its result and its seconds."""
-    from rivertwice.local.install import setup_steps
+    from rivertwice.local import setup_steps
 
     done = []
     for name, step in setup_steps(frame.settings, dev=dev, progress=frame.progress):
@@ -105,8 +102,8 @@ def demo(frame: Frame, folder: Path, airflow: bool) -> None:
     the log, explains the worst number, repairs it by a backfill and compares again. Each step says what it proves and how long it took. It needs no download
     beyond `rivertwice setup`. What it started stays up. A second run starts clean: it removes the state of the first one.
     """
-    from rivertwice.core.locks import lock_or_refuse
-    from rivertwice.local.install import is_set_up
+    from rivertwice.core import lock_or_refuse
+    from rivertwice.local import is_set_up
 
     project = folder.resolve()
     teller = Teller(to_stderr=frame.output == "json")
@@ -151,7 +148,7 @@ def prepare_folder(project: Path) -> None:
     Raises:
         ConfigError: it holds files that no demo made, or that somebody changed since.
     """
-    from rivertwice.local.write import sample_files
+    from rivertwice.local import sample_files
 
     marker = project / MARKER
     if not marker.exists():
@@ -256,7 +253,7 @@ class Story:
     """The steps, in order, on one project."""
 
     def __init__(self, settings: Settings, teller: Teller, verbs: Verbs) -> None:
-        from rivertwice.local.sample import ORDERS, TOPIC
+        from rivertwice.local import ORDERS, TOPIC
 
         self._settings, self._teller, self._verbs = settings, teller, verbs
         self._name, self._records = TOPIC, ORDERS
@@ -297,8 +294,8 @@ class Story:
                 self.airflow = self._verbs.run("up", "--airflow")["airflow"]
 
     def _stream(self) -> None:
-        from rivertwice.stream.lease import lease_owner
-        from rivertwice.timeline.intent import Exit, Heartbeat
+        from rivertwice.stream import lease_owner
+        from rivertwice.timeline import Exit, Heartbeat
 
         self._verbs.run("start", self._name)
 
@@ -330,7 +327,7 @@ class Story:
         )
 
     def _ledger(self) -> list[LedgerRow]:
-        from rivertwice.timeline.lineage import path_ledger
+        from rivertwice.timeline import path_ledger
 
         return path_ledger(self._home)
 
@@ -339,25 +336,27 @@ class Story:
         run = self._verbs.run("reconcile", self._name)
         for pair, expects_late in (("stream", stream_late), ("served", served_late)):
             counts = {
-                verdict: run["counts"][pair].get(verdict, 0) for verdict in (AGREES, LATE, OPEN, DEFECT, NOT_COMPARABLE)
+                verdict: run["counts"][pair].get(verdict, 0)
+                for verdict in (Verdict.AGREES, Verdict.LATE, Verdict.OPEN, Verdict.DEFECT, Verdict.NOT_COMPARABLE)
             }
             self._teller.tell(f"{pair}: {', '.join(f'{count} {verdict}' for verdict, count in counts.items())}")
             require(
-                not counts[DEFECT] and not counts[NOT_COMPARABLE], f"no row of {pair} is a defect, and all are compared"
+                not counts[Verdict.DEFECT] and not counts[Verdict.NOT_COMPARABLE],
+                f"no row of {pair} is a defect, and all are compared",
             )
-            require(bool(counts[LATE]) == expects_late, f"rows of {pair} lack late records: {expects_late}")
+            require(bool(counts[Verdict.LATE]) == expects_late, f"rows of {pair} lack late records: {expects_late}")
         total = run["balance"]["total"]
         require(total["unexplained"] == 0, f"no record is unexplained, and {total['unexplained']} are")
         self._teller.tell(
             f"{total['read']} read = {total['emitted']} emitted + {total['open']} in open windows + {total['late']} late; "
             f"{total['unexplained']} unexplained. Every row that differs has a cause."
         )
-        return int(run["counts"]["served"].get(LATE, 0))
+        return int(run["counts"]["served"].get(Verdict.LATE, 0))
 
     def _explain(self) -> tuple[str, str]:
-        from rivertwice.log.reader import read_exactly
+        from rivertwice.log import read_exactly
 
-        rows = self._verbs.run("verdicts", self._name, "--pair", "served", "--verdict", LATE)["rows"]
+        rows = self._verbs.run("verdicts", self._name, "--pair", "served", "--verdict", Verdict.LATE)["rows"]
         worst = max(rows, key=lambda row: int(row["late"]))
         window, key = str(worst["window_start"]), str(worst["key"])
         found = self._verbs.run("explain", self._name, window, key, "--with-truth")

@@ -12,8 +12,7 @@ from pathlib import Path
 import click
 
 from rivertwice.cli.frame import REFUSED, Frame, as_table, example, pass_frame
-from rivertwice.core.errors import RivertwiceError
-from rivertwice.core.settings import Settings
+from rivertwice.core import RivertwiceError, Settings
 
 FREE_BYTES = 4_000_000_000
 FREE_INODES = 50_000
@@ -36,7 +35,7 @@ class DoctorCheck:
 
 def check_java(settings: Settings) -> DoctorCheck:
     """Is there a Java that the broker and Spark run on?"""
-    from rivertwice.engine.java import find_java
+    from rivertwice.engine import find_java
 
     java = find_java(settings.build)
     if java is None:
@@ -48,7 +47,7 @@ def check_java(settings: Settings) -> DoctorCheck:
 
 def check_packages(settings: Settings) -> DoctorCheck:
     """Has every package that is needed a version that fits? In a clone the one that is pinned, else one of the accepted range."""
-    from rivertwice.local.install import direct_pins, normalized, select_mismatched, select_unfit
+    from rivertwice.local import direct_pins, normalized, select_mismatched, select_unfit
 
     installed = {normalized(package.name): package.version for package in importlib.metadata.distributions()}
     if settings.is_clone:
@@ -68,7 +67,7 @@ def check_jars(name: str, lock: str, folder: Callable[[Settings], Path]) -> Call
     """Return a check that the folder has every locked jar with its hash, and no other jar."""
 
     def check(settings: Settings) -> DoctorCheck:
-        from rivertwice.local.install import hash_jars, jar_lock, load_lock, select_strangers, select_wrong
+        from rivertwice.local import hash_jars, jar_lock, load_lock, select_strangers, select_wrong
 
         jars, have = load_lock(jar_lock(settings, lock)), hash_jars(folder(settings))
         wrong, strangers = select_wrong(jars, have), select_strangers(jars, have)
@@ -84,7 +83,7 @@ def check_jars(name: str, lock: str, folder: Callable[[Settings], Path]) -> Call
 
 def check_definitions(settings: Settings) -> DoctorCheck:
     """Can every definition be accepted?"""
-    from rivertwice.definition.definition import load_each
+    from rivertwice.definition import load_each
 
     accepted, broken = load_each(settings.definitions)
     if broken:
@@ -115,7 +114,7 @@ def check_home(settings: Settings) -> DoctorCheck:
 
 def check_engine(settings: Settings) -> DoctorCheck:
     """Is there a warm engine, and what does it hold? Verbs start one when they need it."""
-    from rivertwice.engine.warm import engine_status
+    from rivertwice.engine import engine_status
 
     engine = engine_status(settings)
     if engine is None:

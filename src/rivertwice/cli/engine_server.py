@@ -26,19 +26,18 @@ from typing import IO, Any
 
 from rivertwice.cli.frame import BARS
 from rivertwice.cli.main import cli
-from rivertwice.core.errors import RivertwiceError
-from rivertwice.core.instants import to_iso, utc_now
-from rivertwice.core.locks import open_locked
-from rivertwice.core.processes import own_start
-from rivertwice.core.settings import Settings
-from rivertwice.core.tracing import flush
-from rivertwice.core.waits import Deadline
-from rivertwice.engine.java import java_env
-from rivertwice.engine.jvm import start_confs
-from rivertwice.engine.session import ColdRunError, ResidentSpark, connector_jars, keep_spark
-from rivertwice.engine.warm import address_of, engine_folder
-from rivertwice.log.archive_table import forget_compared
-from rivertwice.log.reach import asked_by_a_person
+from rivertwice.core import Deadline, RivertwiceError, Settings, flush, open_locked, own_start, to_iso, utc_now
+from rivertwice.engine import (
+    ColdRunError,
+    ResidentSpark,
+    address_of,
+    connector_jars,
+    engine_folder,
+    java_env,
+    keep_spark,
+    start_confs,
+)
+from rivertwice.log import asked_by_a_person, forget_compared
 from rivertwice.storage import replace_json
 
 IDLE_S = 600.0

@@ -16,12 +16,20 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from rivertwice.core.errors import AuditError, ReplayMismatchError, RequestError, RivertwiceError, UnknownOutcomeError
-from rivertwice.core.plain import to_plain
-from rivertwice.core.settings import Settings
-from rivertwice.core.text import printable, printable_json, printable_line
-from rivertwice.core.waits import Measured
-from rivertwice.stream.failures import POISON, is_thrown
+from rivertwice.core import (
+    AuditError,
+    Measured,
+    ReplayMismatchError,
+    RequestError,
+    RivertwiceError,
+    Settings,
+    UnknownOutcomeError,
+    printable,
+    printable_json,
+    printable_line,
+    to_plain,
+)
+from rivertwice.stream import POISON, is_thrown
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -160,8 +168,8 @@ class Frame:
         Args:
             name: the pipeline; None: all pipelines whose desired state is running.
         """
-        from rivertwice.stream.lease import describe_copied_home
-        from rivertwice.timeline.intent import Intent
+        from rivertwice.stream import describe_copied_home
+        from rivertwice.timeline import Intent
 
         for each in [name] if name else self.settings.pipeline_names():
             home = self.settings.pipeline(each)

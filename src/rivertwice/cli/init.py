@@ -9,15 +9,12 @@ import click
 
 from rivertwice.cli.asking import changes_unasked
 from rivertwice.cli.frame import Frame, as_table, example, pass_frame
-from rivertwice.core.errors import RequestError
-from rivertwice.core.plain import to_plain
+from rivertwice.core import RequestError, to_plain
 
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
-    from rivertwice.local.guess import Guess, Overrides
-    from rivertwice.local.sample import RecordSample
-    from rivertwice.local.write import WrittenFile
+    from rivertwice.local import Guess, Overrides, RecordSample, WrittenFile
 
 
 @click.command(
@@ -81,8 +78,7 @@ def init(
     guessed is marked TODO in the files. No file that exists is changed. Without a topic, a file or --sample, only the project's
     files are written.
     """
-    from rivertwice.local.guess import make_guess
-    from rivertwice.local.write import pipeline_files, project_files, sample_files, write_files
+    from rivertwice.local import make_guess, pipeline_files, project_files, sample_files, write_files
 
     project = (folder or frame.settings.project).resolve()
     wishes = _wishes(event_time, keys, window, watermark, columns)
@@ -116,21 +112,21 @@ def _sample(frame: Frame, topic: str | None, file: Path | None, records: int, zo
         message = "--from-topic and --from-file are two sources of a guess; give one of them"
         raise RequestError(message)
     if topic is not None:
-        from rivertwice.core.homes import require_topic
-        from rivertwice.local.read_topic import read_topic
+        from rivertwice.core import require_topic
+        from rivertwice.local import sample_from_topic
 
         frame.progress(f"reading at most {records} records of topic {topic} ...")
-        return read_topic(frame.settings, require_topic(topic), records)
-    from rivertwice.local.read_file import field_name, read_file
+        return sample_from_topic(frame.settings, require_topic(topic), records)
+    from rivertwice.local import field_name, sample_file
 
     assert file is not None
-    return read_file(file, field_name(file.stem), records, zone)
+    return sample_file(file, field_name(file.stem), records, zone)
 
 
 def _zone(zone: str | None, file: Path | None) -> ZoneInfo | None:
     from zoneinfo import ZoneInfo, available_timezones
 
-    from rivertwice.core.text import did_you_mean
+    from rivertwice.core import did_you_mean
 
     if zone is None:
         return None
@@ -148,8 +144,8 @@ def _wishes(
 ) -> Overrides:
     from datetime import timedelta
 
-    from rivertwice.definition.parts import parse_duration
-    from rivertwice.local.guess import Overrides
+    from rivertwice.definition import parse_duration
+    from rivertwice.local import Overrides
 
     def duration(option: str, text: str | None) -> timedelta | None:
         try:
@@ -167,8 +163,8 @@ def _wishes(
 
 
 def _pipeline_name(name: str | None, sample: RecordSample) -> str:
-    from rivertwice.core.homes import require_name
-    from rivertwice.local.guess import view_name
+    from rivertwice.core import require_name
+    from rivertwice.local import view_name
 
     return require_name(name or view_name(sample.topic), "pipeline")
 
@@ -183,8 +179,7 @@ def _value(project: Path, guess: Guess | None, written: list[WrittenFile], *, dr
 
 
 def _text(project: Path, guess: Guess | None, written: list[WrittenFile], *, dry_run: bool) -> str:
-    from rivertwice.local.produce import SAMPLE_FILE
-    from rivertwice.local.write import finding_rows
+    from rivertwice.local import SAMPLE_FILE, finding_rows
 
     parts = []
     if guess is not None:

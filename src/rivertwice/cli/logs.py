@@ -14,10 +14,10 @@ import click
 
 from rivertwice.cli.frame import Frame, example, pass_frame, say
 from rivertwice.cli.options import INSTANT, INSTANT_FORM, name_argument
-from rivertwice.core.errors import RequestError
+from rivertwice.core import RequestError
 
 if TYPE_CHECKING:
-    from rivertwice.core.settings import Settings
+    from rivertwice.core import Settings
 
 KINDS = ("driver", "savepoints", "restore", "rewind", "catch-up", "fast")
 AIRFLOW = ("api-server", "scheduler", "triggerer", "dag-processor", "fork_server")

@@ -12,7 +12,7 @@ from rivertwice.cli.anywhere import make_frame, root_options
 from rivertwice.cli.asking import WORDS
 from rivertwice.cli.catalogue import CommandCatalogue
 from rivertwice.cli.frame import EXIT_CODES, FriendlyGroup, example
-from rivertwice.core.one_command import say_one_command, say_verbose
+from rivertwice.core import say_one_command, say_verbose
 
 
 class RootGroup(FriendlyGroup):

@@ -9,18 +9,16 @@ import click
 
 from rivertwice.cli.frame import DEFECT, REFUSED, Frame, as_table, example, pass_frame
 from rivertwice.cli.options import name_argument
-from rivertwice.core.plain import to_plain
+from rivertwice.core import to_plain
 
 if TYPE_CHECKING:
-    from rivertwice.agent.figures import Measures
-    from rivertwice.agent.prometheus import AlertState
-    from rivertwice.definition.definition import Definition
+    from rivertwice.agent import AlertState, Measures
+    from rivertwice.definition import Definition
 
 
 def _measure(frame: Frame, name: str) -> Measures:
-    from rivertwice.agent.metrics import measure
-    from rivertwice.agent.view import view_pipeline
-    from rivertwice.core.instants import utc_now
+    from rivertwice.agent import measure, view_pipeline
+    from rivertwice.core import utc_now
 
     now = utc_now()
     return measure(frame.settings, name, view_pipeline(frame.settings, name, now), now)
@@ -28,7 +26,7 @@ def _measure(frame: Frame, name: str) -> Measures:
 
 def _definitions(frame: Frame, name: str | None) -> tuple[dict[str, Definition], dict[str, str]]:
     """Return the definitions asked for, and why others could not be loaded; a named one must be loadable."""
-    from rivertwice.definition.definition import load_definition, load_each
+    from rivertwice.definition import load_definition, load_each
 
     root = frame.settings.definitions
     names = frame.chosen_pipelines(name)
@@ -58,7 +56,7 @@ def metrics(frame: Frame, name: str | None, prometheus: bool, rules: bool, board
     It has throughput, lag, latency, backpressure, state, savepoints and lateness. Every figure carries its unit; one that is not known is left out, never guessed. The limits are in pipeline.yaml under
     `alerts`. Exit 3 while an alert fires, 1 if a definition cannot be loaded.
     """
-    from rivertwice.agent.prometheus import alerting_rules, dashboard, exposition, firing, judge_alerts
+    from rivertwice.agent import alerting_rules, dashboard, exposition, firing, judge_alerts
 
     if board:
         click.echo(dashboard(), nl=False)
@@ -119,11 +117,11 @@ def diagnose(frame: Frame, name: str | None) -> None:
 
     It looks at dead letters and stale savepoints too. It names only causes that a figure supports. Exit 3 if something was found.
     """
-    from rivertwice.agent.diagnose import diagnose as causes_of
+    from rivertwice.agent import find_causes
 
     definitions, broken = _definitions(frame, name)
     frame.report_broken(broken)
-    causes = {each: causes_of(_measure(frame, each), definition) for each, definition in definitions.items()}
+    causes = {each: find_causes(_measure(frame, each), definition) for each, definition in definitions.items()}
     rows = [
         (pipeline, cause.symptom, cause.evidence, cause.cause, cause.remedy)
         for pipeline, pipeline_causes in causes.items()

@@ -12,11 +12,11 @@ from rivertwice.cli.acts import ActCommand, asks_for, describe_steps, do_act
 from rivertwice.cli.asking import Consent, Preview, asks_first
 from rivertwice.cli.frame import Frame, as_fields, as_table, example, pass_frame
 from rivertwice.cli.options import name_argument
-from rivertwice.core.plain import to_plain
-from rivertwice.savepoint.manifest import BEGINNING, RESTING
+from rivertwice.core import to_plain
+from rivertwice.savepoint import StateBase
 
 if TYPE_CHECKING:
-    from rivertwice.savepoint.operations.fall_back import FallBackPlan
+    from rivertwice.savepoint import FallBackPlan
 
 abandon_option = click.option(
     "--abandon",
@@ -82,7 +82,7 @@ def rewind(frame: Frame, name: str, asked: dict[str, Any], consent: Consent, aba
     )
 
     def words(shown: Any) -> str:
-        base = "--from-beginning" if shown["savepoint"] == BEGINNING else shown["savepoint"]
+        base = "--from-beginning" if shown["savepoint"] == StateBase.BEGINNING else shown["savepoint"]
         return f"rivertwice savepoint rewind {name} {base}"
 
     done = do_act(frame, "savepoint.rewind", name, asked, consent, question, words)
@@ -238,7 +238,9 @@ def restore(frame: Frame, name: str, asked: dict[str, Any], consent: Consent, ab
     question = f"Drain {name} and continue it from {what} on a new timeline?"
 
     def words(shown: Any) -> str:
-        base = {BEGINNING: "--from-beginning", RESTING: "--planned"}.get(shown.savepoint, shown.savepoint)
+        base = {StateBase.BEGINNING: "--from-beginning", StateBase.RESTING: "--planned"}.get(
+            shown.savepoint, shown.savepoint
+        )
         return f"rivertwice savepoint restore {name} {base}"
 
     report = do_act(frame, "savepoint.restore", name, asked, consent, question, words)
@@ -263,8 +265,8 @@ def fall_back(frame: Frame, name: str, consent: Consent, abandon: bool) -> None:
     disagrees, is passed over by name. Unlike a restore it does not change the desired state of the stream. The dry run
     shows, before anything is broken, which savepoint would be taken. Exit 1 if there is none.
     """
-    from rivertwice.savepoint.operations.fall_back import describe_fallen, show_fall_back
-    from rivertwice.savepoint.operations.fall_back import fall_back as do_fall_back
+    from rivertwice.savepoint import describe_fallen, show_fall_back
+    from rivertwice.savepoint import fall_back as do_fall_back
 
     frame.known_pipeline(name)
     if abandon:

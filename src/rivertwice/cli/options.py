@@ -11,12 +11,10 @@ from urllib.parse import urlsplit
 
 import click
 
-from rivertwice.core.errors import RequestError
-from rivertwice.core.instants import TimeRange, parse_instant
+from rivertwice.core import RequestError, TimeRange, parse_instant
 
 if TYPE_CHECKING:
-    from rivertwice.core.homes import PipelineHome
-    from rivertwice.core.settings import Settings
+    from rivertwice.core import PipelineHome, Settings
 
 
 # What a shell can complete: pipelines and their versions, savepoints, tables, routes. It reads names of files alone.
@@ -25,7 +23,7 @@ Complete = Callable[[click.Context, click.Parameter, str], list[str]]
 
 
 def _settings(ctx: click.Context) -> Settings:
-    from rivertwice.core.settings import Settings
+    from rivertwice.core import Settings
 
     env = dict(os.environ)
     given = ctx.find_root().params
@@ -75,15 +73,15 @@ def gaps(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[s
 
 def tables(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """Complete the name of a table."""
-    from rivertwice.timeline.result_kinds import KINDS
+    from rivertwice.timeline import KINDS
 
     return _beginning([kind.name for kind in KINDS], incomplete)
 
 
 def routes(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """Complete the name of a route of alerts; none of a file that cannot be read: the command says why."""
-    from rivertwice.agent.alert_routes import load_routes
-    from rivertwice.core.errors import RivertwiceError
+    from rivertwice.agent import load_routes
+    from rivertwice.core import RivertwiceError
 
     try:
         names = list(load_routes(_settings(ctx)).routes)
@@ -114,8 +112,8 @@ class InstantType(click.ParamType[datetime]):
 
 
 def _ago(text: str) -> datetime:
-    from rivertwice.core.instants import utc_now
-    from rivertwice.definition.parts import parse_duration
+    from rivertwice.core import utc_now
+    from rivertwice.definition import parse_duration
 
     try:
         return utc_now() - parse_duration(text.strip().removesuffix(_AGO))

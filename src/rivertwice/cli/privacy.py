@@ -10,8 +10,7 @@ import click
 from rivertwice.cli.asking import Consent, Preview, asks_first, changes_unasked
 from rivertwice.cli.frame import Frame, FriendlyGroup, as_fields, as_table, example, pass_frame
 from rivertwice.cli.options import name_argument
-from rivertwice.core.errors import RequestError
-from rivertwice.core.plain import to_plain
+from rivertwice.core import RequestError, to_plain
 
 if TYPE_CHECKING:
     from rivertwice.upkeep import Erasure, ErasurePlan
@@ -72,7 +71,7 @@ def erase(
     stopped, must have read the records, and their windows must be closed. Kafka cannot forget a record; the output shows until
     when Kafka keeps them.
     """
-    from rivertwice.core.instants import utc_now
+    from rivertwice.core import utc_now
     from rivertwice.upkeep import begin_erasure, new_erasure, plan_erasure
 
     if consent.reason is None:
@@ -160,7 +159,7 @@ def resume(frame: Frame, erasure_id: str) -> None:
 
     One that is done stays as it is.
     """
-    from rivertwice.core.instants import utc_now
+    from rivertwice.core import utc_now
     from rivertwice.upkeep import load_erasure, resume_erasure
 
     done = resume_erasure(frame.settings, erasure_id, now=utc_now(), progress=frame.progress)

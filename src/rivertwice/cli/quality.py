@@ -11,11 +11,10 @@ import click
 from rivertwice.cli.asking import changes_unasked
 from rivertwice.cli.frame import Frame, as_table, example, pass_frame
 from rivertwice.cli.options import name_argument, range_of, range_options, reason_option
-from rivertwice.core.errors import RequestError
-from rivertwice.core.plain import to_plain
+from rivertwice.core import RequestError, to_plain
 
 if TYPE_CHECKING:
-    from rivertwice.core.homes import PipelineHome
+    from rivertwice.core import PipelineHome
 
 _HEADERS = (
     "run",
@@ -71,7 +70,7 @@ def quality(
     --from and --to choose runs that judged windows of a range. What failed over served windows fails every reconcile until
     these windows were judged again and passed, or until --accept: then it fails again only if new windows fail.
     """
-    from rivertwice.core.instants import to_ms
+    from rivertwice.core import to_ms
     from rivertwice.quality import ERRORED, FAILED, STILL_FAILS, read_results
 
     home = frame.settings.pipeline(frame.known_pipeline(name))
@@ -90,7 +89,7 @@ def quality(
 
 
 def _overlaps(row: Mapping[str, Any], start_ms: int, end_ms: int) -> bool:
-    from rivertwice.core.instants import to_ms
+    from rivertwice.core import to_ms
 
     first, last = row["window_start"], row["window_end"]
     return first is not None and last is not None and to_ms(first) < end_ms and start_ms < to_ms(last)
@@ -120,8 +119,7 @@ def _text(name: str, shown: list[dict[str, Any]], total: int) -> str:
 
 
 def _accept(frame: Frame, home: PipelineHome, name: str, accept: str | None, reason: str | None) -> None:
-    from rivertwice.core.instants import utc_now
-    from rivertwice.core.text import did_you_mean
+    from rivertwice.core import did_you_mean, utc_now
     from rivertwice.quality import read_newest, store_acceptance
 
     if accept is None or not (reason or "").strip():

@@ -9,8 +9,7 @@ import click
 from rivertwice.cli.asking import Consent, Preview, asks_first, changes_unasked
 from rivertwice.cli.frame import DEFECT, OK, Frame, as_table, example, pass_frame
 from rivertwice.cli.options import name_argument
-from rivertwice.core.instants import utc_now
-from rivertwice.core.plain import to_plain
+from rivertwice.core import to_plain, utc_now
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,7 +35,7 @@ def repair(frame: Frame, name: str, consent: Consent, accept_loss: tuple[str, ..
     files where those are whole, else from the recorded ranges (Kafka, the archive), each proved before it is written. Exit 3
     while anything is damaged.
     """
-    from rivertwice.core.instants import utc_now
+    from rivertwice.core import utc_now
     from rivertwice.upkeep import erased_topics, find_damage, look_at_archives, require_damage_on_s3
 
     home = frame.settings.pipeline(frame.known_pipeline(name))
@@ -56,7 +55,7 @@ def repair(frame: Frame, name: str, consent: Consent, accept_loss: tuple[str, ..
 
 
 def _repair(frame: Frame, name: str, accept_loss: Sequence[str]) -> None:
-    from rivertwice.core.instants import utc_now
+    from rivertwice.core import utc_now
     from rivertwice.upkeep import erased_topics
     from rivertwice.upkeep import repair as act
 
@@ -98,7 +97,7 @@ def upkeep(frame: Frame, name: str) -> None:
     It works on NAME's tables; a file is used if a commit of the last hours names it. Results never change. Verdicts and causes of reconciles older than RIVERTWICE_VERDICTS_KEPT (90 days) are removed, except for those that a newer run
     builds on. The agent does the same after every 200 batches and every six hours; the stream may run meanwhile.
     """
-    from rivertwice.timeline.upkeep import keep_up
+    from rivertwice.timeline import keep_up
 
     settings = frame.settings
     done = keep_up(settings.pipeline(frame.known_pipeline(name)), now=utc_now(), verdicts_kept=settings.verdicts_kept)

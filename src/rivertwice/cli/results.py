@@ -17,16 +17,12 @@ from rivertwice.cli.asking import changes_unasked
 from rivertwice.cli.frame import Frame, as_table, example, pass_frame
 from rivertwice.cli.options import INSTANT, INSTANT_FORM, name_argument, range_of, range_options
 from rivertwice.cli.warm import on_engine
-from rivertwice.core.errors import RequestError
-from rivertwice.core.instants import to_iso
-from rivertwice.core.plain import Row, to_plain
-from rivertwice.core.waits import Measured
+from rivertwice.core import Measured, RequestError, Row, to_iso, to_plain
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from rivertwice.timeline.result_rows import Rows
-    from rivertwice.timeline.result_status import Status
+    from rivertwice.timeline import Rows, Status
 
 
 # Rows as text for people, and as JSON for programs. Pure.
@@ -49,7 +45,7 @@ def rows_table(rows: pa.Table) -> str:
 
 def cell_text(value: Any) -> str:
     """Return a value as people read it; a text that is empty, or that reads `null`, is quoted."""
-    from rivertwice.timeline.served_rows import json_value
+    from rivertwice.timeline import json_value
 
     if value is None:
         return NULL
@@ -69,7 +65,7 @@ def cell_text(value: Any) -> str:
 
 def plain_rows(rows: pa.Table) -> list[Row]:
     """Return rows as JSON can hold them; names of columns that occur twice get a number, whole decimals are numbers."""
-    from rivertwice.timeline.served_rows import json_value
+    from rivertwice.timeline import json_value
 
     def plain(value: Any) -> Any:
         if isinstance(value, Decimal) and value.is_finite() and int(str(value.as_tuple().exponent)) >= 0:
@@ -123,7 +119,7 @@ def view(frame: Frame, name: str, key_text: str | None, at: datetime | None, his
 
     For a pipeline that emits updates it shows the newest row of every open window.
     """
-    from rivertwice.timeline.key_view import read_view
+    from rivertwice.timeline import read_view
 
     key = parse_key(key_text)
     result = read_view(frame.settings.pipeline(frame.known_pipeline(name)), key=key, at=at, history=history)
@@ -189,7 +185,7 @@ def _rows(
     *,
     require_current: bool,
 ) -> Rows:
-    from rivertwice.read.find import find_rows
+    from rivertwice.read import find_rows
 
     asked = range_of(start, end)
     named = [] if columns is None else [text.strip() for text in columns.split(",") if text.strip()]
@@ -233,7 +229,7 @@ def show(
     Which batch the rows are of is shown too. NAME@v2 means the rows of a version that does not serve. A range is one of the windows' starts, or of the time that the table
     is ordered by. Only the files that can have such rows are read.
     """
-    from rivertwice.read.newest import newest_rows
+    from rivertwice.read import newest_rows
 
     rows = _rows(frame, name, table, start, end, key, columns, require_current=require_current)
     shown = newest_rows(rows, limit, oldest=order == "oldest")
@@ -301,7 +297,7 @@ def query(frame: Frame, sql: str | None, views: bool, limit: int, require_curren
     if sql is None:
         _list_views(frame)
         return
-    from rivertwice.read.query import run_query
+    from rivertwice.read import run_query
 
     answer = run_query(frame.settings, sql, limit, require_current=require_current)
 
@@ -333,7 +329,7 @@ def query(frame: Frame, sql: str | None, views: bool, limit: int, require_curren
 
 
 def _list_views(frame: Frame) -> None:
-    from rivertwice.read.query import describe_views
+    from rivertwice.read import describe_views
 
     listed = [
         {
@@ -388,7 +384,7 @@ def export(
     TARGET is FILE.jsonl, FILE.csv, FILE.parquet, or a folder, which gets a Parquet file for each day. Rows are ordered by time and then by the other columns, so the same rows give the same CSV or JSON Lines, byte for byte. TARGET
     appears when it is complete. The table may be larger than memory; sorting needs room for it beside TARGET.
     """
-    from rivertwice.read.export import export_rows
+    from rivertwice.read import export_rows
 
     rows = _rows(frame, name, table, start, end, key, columns, require_current=require_current)
     total = rows.count()
@@ -433,15 +429,14 @@ def explain(frame: Frame, name: str, window: datetime, key: str | None, with_tru
     it is served and as the stream emitted it, who made it, from which offsets, what came late or was refused, how it changed, the newest verdict, and the command that
     cures what is wrong. It reads the tables of that window alone, and changes nothing.
     """
-    from rivertwice.core.instants import utc_now
-    from rivertwice.read.explain import explain as explain_row
-    from rivertwice.read.explain_text import describe, to_json
+    from rivertwice.core import utc_now
+    from rivertwice.read import describe, explain_row, to_json
 
     pipeline = frame.known_pipeline(name)
     if not with_truth:
         explanation = explain_row(frame.settings, pipeline, window, key, now=utc_now())
     else:
-        from rivertwice.engine.session import FEW_RECORDS, spark_on_demand
+        from rivertwice.engine import FEW_RECORDS, spark_on_demand
 
         settings = frame.settings.with_local_spark()
         with spark_on_demand(settings, f"rivertwice-explain-{name}", extra=FEW_RECORDS, quick=True) as spark:

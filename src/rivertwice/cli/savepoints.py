@@ -13,10 +13,10 @@ from rivertwice.cli.asking import Consent, Preview, asks_first, changes_unasked
 from rivertwice.cli.frame import REFUSED, Frame, FriendlyGroup, as_fields, example, pass_frame, say, table_of
 from rivertwice.cli.operations import fall_back, restore, rewind
 from rivertwice.cli.options import name_argument, savepoint_argument
-from rivertwice.core.plain import to_plain
+from rivertwice.core import to_plain
 
 if TYPE_CHECKING:
-    from rivertwice.savepoint.catalogue import Savepoint
+    from rivertwice.savepoint import Savepoint
 
 
 @click.group(
@@ -58,8 +58,8 @@ def _row(item: Savepoint) -> SavepointRow:
 @pass_frame
 def take(frame: Frame, name: str, reason: str) -> None:
     """Take a savepoint of NAME while its stream runs on."""
-    from rivertwice.core.instants import utc_now
-    from rivertwice.savepoint.take import take_savepoint
+    from rivertwice.core import utc_now
+    from rivertwice.savepoint import take_savepoint
 
     taken = take_savepoint(frame.settings, frame.known_pipeline(name), now=utc_now(), reason=reason)
     row = _row(taken)
@@ -71,7 +71,7 @@ def take(frame: Frame, name: str, reason: str) -> None:
 @pass_frame
 def list_all(frame: Frame, name: str) -> None:
     """List the savepoints of NAME, oldest first."""
-    from rivertwice.savepoint.catalogue import list_savepoints
+    from rivertwice.savepoint import list_savepoints
 
     rows = [_row(item) for item in list_savepoints(frame.settings.pipeline(frame.known_pipeline(name)))]
     headers = ("id", "status", "timeline", "batch", "created_at", "files", "bytes", "pinned")
@@ -85,7 +85,7 @@ def list_all(frame: Frame, name: str) -> None:
 @pass_frame
 def show(frame: Frame, name: str, savepoint_id: str, verify: bool) -> None:
     """Show one savepoint: offsets, watermark, fingerprint, proof."""
-    from rivertwice.savepoint.catalogue import load_savepoint, verify_files
+    from rivertwice.savepoint import load_savepoint, verify_files
 
     item = load_savepoint(frame.settings.pipeline(frame.known_pipeline(name)), savepoint_id)
     value = vars(_row(item)) | {
@@ -124,9 +124,8 @@ def prune(frame: Frame, name: str, keep: int | None, consent: Consent) -> None:
 
     The newest proved, the pinned and those in use are never deleted.
     """
-    from rivertwice.core.instants import utc_now
-    from rivertwice.savepoint.catalogue import list_savepoints
-    from rivertwice.savepoint.prune import KEPT, protected_savepoints, prune_savepoints, select_prunable
+    from rivertwice.core import utc_now
+    from rivertwice.savepoint import KEPT, list_savepoints, protected_savepoints, prune_savepoints, select_prunable
 
     keep = KEPT if keep is None else keep
     home, now = frame.settings.pipeline(frame.known_pipeline(name)), utc_now()
@@ -154,7 +153,7 @@ def prune(frame: Frame, name: str, keep: int | None, consent: Consent) -> None:
 @pass_frame
 def pin(frame: Frame, name: str, savepoint_id: str, off: bool) -> None:
     """Keep a savepoint from being pruned, whatever its age."""
-    from rivertwice.savepoint.catalogue import load_savepoint
+    from rivertwice.savepoint import load_savepoint
 
     act = "savepoint.unpin" if off else "savepoint.pin"
     run_act(frame, act, frame.known_pipeline(name), {"savepoint": savepoint_id})

@@ -12,13 +12,10 @@ import click
 from rivertwice.cli.asking import changes_unasked
 from rivertwice.cli.frame import DEFECT, Frame, FriendlyGroup, as_table, example, pass_frame
 from rivertwice.cli.options import name_argument
-from rivertwice.core.errors import RequestError
-from rivertwice.core.plain import to_plain
+from rivertwice.core import RequestError, to_plain
 
 if TYPE_CHECKING:
-    from rivertwice.definition.definition import DefinitionFile, Source
-    from rivertwice.definition.schema_refresh import RefreshPlan
-    from rivertwice.definition.schema_registry import SchemaFormat, SchemaVersion
+    from rivertwice.definition import DefinitionFile, RefreshPlan, SchemaFormat, SchemaVersion, Source
 
 RULE = click.Choice(["none", "backward", "forward", "full"])
 _FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
@@ -41,9 +38,9 @@ def schema(ctx: click.Context, file: Path | None) -> None:
     """
     if ctx.invoked_subcommand is not None:
         return
-    from rivertwice.definition.json_schema_file import json_schema
+    from rivertwice.definition import schema_of_definitions
 
-    text = json_schema()
+    text = schema_of_definitions()
     if file is None:
         click.echo(text, nl=False)
     else:
@@ -59,7 +56,7 @@ def list_versions(frame: Frame, subject: str | None) -> None:
 
     Each is shown with the id that records carry.
     """
-    from rivertwice.definition.schema_registry import open_registry
+    from rivertwice.definition import open_registry
 
     registry = open_registry(frame.settings.project)
     versions = {name: registry.versions(name) for name in ([subject] if subject else registry.subjects())}
@@ -82,7 +79,7 @@ def show(frame: Frame, subject: str | None, number: int | None, schema_id: int |
 
     --version prints an older one, --id the one that has an id.
     """
-    from rivertwice.definition.schema_registry import open_registry
+    from rivertwice.definition import open_registry
 
     registry = open_registry(frame.settings.project)
     if (subject is None) == (schema_id is None):
@@ -111,7 +108,7 @@ def check(frame: Frame, subject: str, file: Path, rule: Any) -> None:
     `forward`: they can read its records; `full`: both. A changed meaning (milliseconds for microseconds, another scale)
     is a break too, though Avro alone would accept it.
     """
-    from rivertwice.definition.schema_registry import check_new, open_registry
+    from rivertwice.definition import check_new, open_registry
 
     kind, text = _read(file)
     registry = open_registry(frame.settings.project)
@@ -136,7 +133,7 @@ def register(frame: Frame, subject: str, file: Path, rule: Any) -> None:
 
     A file .avsc is Avro, .json is JSON Schema. The subject's rule can refuse it. The very same schema again changes nothing and prints its version. No pipeline changes by it: `refresh` does that.
     """
-    from rivertwice.definition.schema_registry import open_registry
+    from rivertwice.definition import open_registry
 
     kind, text = _read(file)
     made = open_registry(frame.settings.project).register(subject, kind, text, rule)
@@ -167,10 +164,7 @@ def refresh(
     records could not be decoded are named and not pinned: exit 3. A stream that has begun decodes by the schemas it
     began with; it continues, but is not started again with changed ones, so they are not written without --change-decode.
     """
-    from rivertwice.definition.definition import load_draft
-    from rivertwice.definition.pinned_files import read_pinned, split_name
-    from rivertwice.definition.schema_refresh import plan_refresh
-    from rivertwice.definition.schema_registry import open_registry
+    from rivertwice.definition import load_draft, open_registry, plan_refresh, read_pinned, split_name
     from rivertwice.storage import replace_bytes
 
     folder = frame.settings.definitions / frame.known_pipeline(name)
@@ -244,9 +238,7 @@ def pin(
 
     FILE is what protoc compiled, or --subject names one of the registry; the message becomes schemas/VIEW.protobuf.json beside pipeline.yaml. A message that could not read the records of the one pinned before is refused: exit 3. Its text is JSON, for reviews.
     """
-    from rivertwice.definition.definition import load_draft
-    from rivertwice.definition.pinned_files import proto_file_name
-    from rivertwice.definition.protobuf import plan_pin
+    from rivertwice.definition import load_draft, plan_pin, proto_file_name
     from rivertwice.storage import replace_bytes
 
     folder = frame.settings.definitions / frame.known_pipeline(name)
@@ -283,7 +275,7 @@ def pin(
 
 def _compiled(frame: Frame, file: Path | None, subject: str | None, version: int | None) -> tuple[bytes, str]:
     """Return a compiled Protobuf file, and where it is from."""
-    from rivertwice.definition.schema_registry import open_registry
+    from rivertwice.definition import open_registry
 
     if (file is None) == (subject is None) or (file is not None and version is not None):
         message = "say where the message is from: FILE, or --subject with or without --version; nothing was done"
@@ -307,10 +299,8 @@ def _source_of(draft: DefinitionFile, chosen: str | None) -> tuple[str, Source]:
 
 def _begun_otherwise(frame: Frame, name: str, write: Mapping[str, str]) -> str | None:
     """Return the head timeline if it decodes in another way than the definition will."""
-    from rivertwice.definition.definition import parse_files, read_files
-    from rivertwice.definition.fingerprint import fingerprint_of
-    from rivertwice.timeline.lineage import Timeline
-    from rivertwice.timeline.sequence import head
+    from rivertwice.definition import fingerprint_of, parse_files, read_files
+    from rivertwice.timeline import Timeline, head
 
     home = frame.settings.pipeline(name)
     began = head(home)
@@ -336,7 +326,7 @@ def _plan_text(plan: RefreshPlan, dry_run: bool) -> str:
 
 
 def _read(file: Path) -> tuple[SchemaFormat, str]:
-    from rivertwice.definition.pinned_files import MAX_BYTES
+    from rivertwice.definition import MAX_BYTES
 
     kinds: dict[str, SchemaFormat] = {".avsc": "avro", ".json": "json"}
     if file.suffix not in kinds or file.stat().st_size > MAX_BYTES:

@@ -9,7 +9,7 @@ import click
 from rivertwice.cli.asking import changes_unasked
 from rivertwice.cli.frame import DEFECT, Frame, FriendlyGroup, example, pass_frame
 from rivertwice.cli.options import name_argument
-from rivertwice.core.plain import to_plain
+from rivertwice.core import to_plain
 
 SERVED_SECONDS = 60.0
 
@@ -19,11 +19,9 @@ def await_served(frame: Frame, name: str, batch: tuple[str, int] | None = None) 
 
     What is committed stays committed: a failure is not needed.
     """
-    from rivertwice.agent.launch import agent_status
-    from rivertwice.core.errors import ServiceError
-    from rivertwice.timeline.intent import Intent
-    from rivertwice.timeline.sequence import last_seq
-    from rivertwice.timeline.served import wait_served
+    from rivertwice.agent import agent_status
+    from rivertwice.core import ServiceError
+    from rivertwice.timeline import Intent, last_seq, wait_served
 
     home = frame.settings.pipeline(name)
     if agent_status(frame.settings) is None or Intent.load(home) is None:  # the agent builds what is served
@@ -63,9 +61,9 @@ def rebuild(frame: Frame, name: str, compare: bool) -> None:
 
     `served` and `provisional` are built from the changelog and the corrections. The agent keeps them by what changed, which gives the same rows; it needs no rebuild. The stream may run meanwhile.
     """
-    from rivertwice.agent.served import definition_of_head
-    from rivertwice.core.errors import RequestError
-    from rivertwice.timeline.served import export_sha256, rebuild_served
+    from rivertwice.agent import definition_of_head
+    from rivertwice.core import RequestError
+    from rivertwice.timeline import export_sha256, rebuild_served
 
     home = frame.settings.pipeline(frame.known_pipeline(name))
     definition = definition_of_head(frame.settings, name)

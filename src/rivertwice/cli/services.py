@@ -10,11 +10,10 @@ import click
 from rivertwice.cli.asking import changes_unasked
 from rivertwice.cli.demo import run_steps
 from rivertwice.cli.frame import DEFECT, Frame, as_table, example, pass_frame
-from rivertwice.core.errors import RequestError
+from rivertwice.core import RequestError
 
 if TYPE_CHECKING:
-    from rivertwice.definition.definition import Definition
-    from rivertwice.definition.lint_finding import Judgement
+    from rivertwice.definition import Definition, Judgement
 
 
 DRAIN_SECONDS = 180.0
@@ -33,10 +32,9 @@ def up(frame: Frame, airflow: bool, sample: bool) -> None:
     If Java or jars are missing, they are fetched first, as `rivertwice setup` does. The topics of all pipelines are created. What runs already is left as it is, and what was checked already is not checked again. Streams whose intent is `running`
     come back with the agent. A definition that is refused gets no topics and does not start; the others do. Exit 3 then.
     """
-    from rivertwice.agent.launch import start_agent
-    from rivertwice.definition.topics import create_topics
-    from rivertwice.local.broker import start_broker
-    from rivertwice.local.install import is_set_up
+    from rivertwice.agent import start_agent
+    from rivertwice.definition import create_topics
+    from rivertwice.local import is_set_up, start_broker
 
     settings = frame.settings
     if not is_set_up(settings):
@@ -64,7 +62,7 @@ def up(frame: Frame, airflow: bool, sample: bool) -> None:
         "airflow": None,
     }
     if airflow:
-        from rivertwice.local.airflow import start_airflow
+        from rivertwice.local import start_airflow
 
         frame.progress("airflow ...")
         info = start_airflow(settings, progress=frame.progress)
@@ -80,7 +78,7 @@ def send_samples(frame: Frame, definitions: Sequence[Definition]) -> dict[str, s
     Raises:
         RequestError: no pipeline has one.
     """
-    from rivertwice.local.produce import SAMPLE_FILE, send_sample
+    from rivertwice.local import SAMPLE_FILE, send_sample
 
     said = {each.name: text for each in definitions if (text := send_sample(frame.settings, each)) is not None}
     if not said:
@@ -108,14 +106,13 @@ def check_suites(frame: Frame, judged: Sequence[Judgement]) -> dict[str, list[st
 
 def check_definitions(frame: Frame) -> list[Judgement]:
     """Return the judgement on every definition of the project; Spark is started only for those that were not checked yet."""
-    from rivertwice.core.instants import utc_now
-    from rivertwice.definition.parts import YAML_FILE
-    from rivertwice.engine.checked import judge_folder
-    from rivertwice.engine.session import spark_on_demand
+    from rivertwice.core import utc_now
+    from rivertwice.definition import DefinitionFiles
+    from rivertwice.engine import judge_folder, spark_on_demand
 
     frame.progress("definitions ...")
     root = frame.settings.definitions
-    folders = sorted(path.parent for path in root.glob(f"*/{YAML_FILE}"))
+    folders = sorted(path.parent for path in root.glob(f"*/{DefinitionFiles.YAML_FILE}"))
     with spark_on_demand(frame.settings.with_local_spark(), "rivertwice-check", quick=True) as spark:
         return [judge_folder(frame.settings, folder, spark, utc_now()) for folder in folders]
 
@@ -149,11 +146,9 @@ def down(frame: Frame) -> None:
     Intents are kept: `rivertwice up` brings back the streams whose desired state is running. The broker is stopped only
     when no driver is running any more.
     """
-    from rivertwice.agent.agent import supervised_names
-    from rivertwice.agent.drain import drain_all
-    from rivertwice.agent.launch import stop_agent
-    from rivertwice.engine.warm import stop_engine
-    from rivertwice.local.broker import stop_broker
+    from rivertwice.agent import drain_all, stop_agent, supervised_names
+    from rivertwice.engine import stop_engine
+    from rivertwice.local import stop_broker
 
     settings = frame.settings
     frame.progress("agent ...")
@@ -169,7 +164,7 @@ def down(frame: Frame) -> None:
 
 
 def _stop_airflow(frame: Frame) -> list[str]:
-    from rivertwice.local.airflow import stop_airflow
+    from rivertwice.local import stop_airflow
 
     return list(stop_airflow(frame.settings) or [])
 
@@ -182,7 +177,7 @@ def status(frame: Frame) -> None:
     It has the services, and per pipeline the desired and the observed state.
     """
     from rivertwice.cli.status import status_text, view_home
-    from rivertwice.core.instants import utc_now
+    from rivertwice.core import utc_now
 
     view = view_home(frame.settings, utc_now())
     frame.emit(view, lambda: status_text(view))

@@ -7,18 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from rivertwice.agent.launch import agent_status
-from rivertwice.agent.view import PipelineView, Unreadable, view_pipeline
+from rivertwice.agent import PipelineView, Unreadable, agent_status, view_pipeline
 from rivertwice.cli.frame import as_table
-from rivertwice.core.errors import RivertwiceError
-from rivertwice.core.installed import base_of
-from rivertwice.core.instants import to_iso
-from rivertwice.core.plain import to_plain
-from rivertwice.core.settings import Settings
-from rivertwice.engine.warm import engine_status
+from rivertwice.core import RivertwiceError, Settings, base_of, to_iso, to_plain
+from rivertwice.engine import engine_status
 
 if TYPE_CHECKING:
-    from rivertwice.read.overview import NowView
+    from rivertwice.read import NowView
 
 
 @dataclass(frozen=True)
@@ -220,20 +215,18 @@ def view_home(settings: Settings, now: datetime) -> HomeStatus:
 
 def view_now(settings: Settings, name: str, now: datetime) -> NowView | None:
     """Return the sentence about a pipeline, as the page in Airflow says it, and its lights; None if its definition cannot be read."""
-    from rivertwice.definition.definition import load_definition
-    from rivertwice.read.now import decide_now
-    from rivertwice.read.overview import describe_now
-    from rivertwice.read.read_facts import read_facts
+    from rivertwice.definition import load_definition
+    from rivertwice.read import collect_facts, decide_now, describe_now
 
     try:
         definition = load_definition(settings.definition_folder(name))
     except RivertwiceError:
         return None
-    return describe_now(decide_now(read_facts(settings, definition, now), now))
+    return describe_now(decide_now(collect_facts(settings, definition, now), now))
 
 
 def _view_broker(settings: Settings) -> BrokerView | Unreadable | None:
-    from rivertwice.local.broker import broker_status
+    from rivertwice.local import broker_status
 
     try:
         broker = broker_status(settings)
@@ -243,7 +236,7 @@ def _view_broker(settings: Settings) -> BrokerView | Unreadable | None:
 
 
 def _view_airflow(settings: Settings) -> AirflowView | Unreadable | None:
-    from rivertwice.local.airflow import airflow_status
+    from rivertwice.local import airflow_status
 
     try:
         airflow = airflow_status(settings)

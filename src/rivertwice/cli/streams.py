@@ -25,14 +25,12 @@ from rivertwice.cli.catch_up import (
 from rivertwice.cli.frame import Frame, example, pass_frame
 from rivertwice.cli.options import name_argument
 from rivertwice.cli.served import await_served
-from rivertwice.core.errors import RequestError, ServiceError
-from rivertwice.core.instants import iso_of_ms
-from rivertwice.core.waits import Deadline, Measured
+from rivertwice.core import Deadline, Measured, RequestError, ServiceError, iso_of_ms
 
 if TYPE_CHECKING:
-    from rivertwice.definition.definition import Definition
-    from rivertwice.stream.heartbeat import LogEnds
-    from rivertwice.timeline.intent import Heartbeat
+    from rivertwice.definition import Definition
+    from rivertwice.stream import LogEnds
+    from rivertwice.timeline import Heartbeat
 
 _SAY_EVERY_S = 5.0
 
@@ -72,8 +70,8 @@ def start(
     Sessions, folds and several sources are loaded by the stream itself, in large batches (stream.load_batch), from the
     archive where Kafka has deleted the log's beginning.
     """
-    from rivertwice.core.instants import utc_now
-    from rivertwice.stream.begin import refuse_start
+    from rivertwice.core import utc_now
+    from rivertwice.stream import refuse_start
 
     settings = frame.settings
     refuse_start(settings, frame.known_pipeline(name))  # a definition that is known not to run is refused here
@@ -113,7 +111,7 @@ def load_and_start(
 
     What no backfill can load, the stream loads in large batches; that is recorded, and not waited for.
     """
-    from rivertwice.backfill.load_state import hold_load
+    from rivertwice.backfill import hold_load
 
     if is_loaded_by_stream(frame, name):
         with hold_load(frame.settings.pipeline(name)):
@@ -138,8 +136,8 @@ def want_running(frame: Frame, name: str, asked_at: datetime, *, must_run: bool)
     Raises:
         ServiceError: it must run, and no agent is running that would start it.
     """
-    from rivertwice.agent.launch import agent_status
-    from rivertwice.timeline.intent import write_intent
+    from rivertwice.agent import agent_status
+    from rivertwice.timeline import write_intent
 
     settings = frame.settings
     intent = write_intent(settings.pipeline(name), "running", "cli", asked_at)
@@ -158,9 +156,9 @@ def wait_caught_up(frame: Frame, name: str, asked_at: datetime, timeout: int) ->
     Raises:
         ServiceError: the stream fails or is stopped, or the time is over.
     """
-    from rivertwice.definition.definition import load_definition
-    from rivertwice.log.kafka import stable_ends
-    from rivertwice.timeline.lineage import path_ledger
+    from rivertwice.definition import load_definition
+    from rivertwice.log import stable_ends
+    from rivertwice.timeline import path_ledger
 
     settings = frame.settings
     home = settings.pipeline(name)
@@ -186,8 +184,8 @@ def wait_caught_up(frame: Frame, name: str, asked_at: datetime, timeout: int) ->
 
 def _await_ends(frame: Frame, definition: Definition, log_ends: LogEnds, asked_at: datetime, timeout: int) -> Heartbeat:
     """Return the heartbeat of the driver that has read up to these ends."""
-    from rivertwice.agent.awaiting import CAUGHT_UP, FAILED, Wait, decide, last_failure, look
-    from rivertwice.stream.heartbeat import lag_of
+    from rivertwice.agent import Wait, WaitState, decide_wait, last_failure, look
+    from rivertwice.stream import lag_of
 
     settings, name = frame.settings, definition.name
     log = settings.pipeline(name).logs / "driver.log"
@@ -196,10 +194,10 @@ def _await_ends(frame: Frame, definition: Definition, log_ends: LogEnds, asked_a
     said_at = time.monotonic()
     for _ in Deadline.after(timeout).polls(0.25):
         seen = look(settings, definition, wait, asked_at)
-        wait = decide(wait, seen)
-        if wait.state == CAUGHT_UP and seen.beat is not None:
+        wait = decide_wait(wait, seen)
+        if wait.state == WaitState.CAUGHT_UP and seen.beat is not None:
             return seen.beat
-        if wait.state == FAILED:
+        if wait.state == WaitState.FAILED:
             message = f"{name} has not caught up: {wait.reason}; see {log}"
             raise ServiceError(message)
         if seen.beat is not None and seen.beat.epoch == seen.epoch and seen.beat.end_offsets:
@@ -231,7 +229,7 @@ def _running_text(result: Mapping[str, Any]) -> str:
 
 
 def _show_gap(frame: Frame, name: str, gap_id: str) -> Preview:
-    from rivertwice.log.gaps import Acceptance, Gap
+    from rivertwice.log import Acceptance, Gap
 
     home = frame.settings.pipeline(name)
     gap = Gap.load(home, gap_id)
@@ -257,9 +255,8 @@ def _require_driver(frame: Frame, name: str, asked_at: datetime) -> None:
     Raises:
         ServiceError: no agent and no driver is running, or the agent has stopped retrying.
     """
-    from rivertwice.agent.launch import agent_status
-    from rivertwice.agent.memory import load_memory
-    from rivertwice.stream.lease import lease_owner
+    from rivertwice.agent import agent_status, load_memory
+    from rivertwice.stream import lease_owner
 
     if agent_status(frame.settings) is None and lease_owner(frame.settings.pipeline(name)) is None:
         message = (
@@ -288,10 +285,10 @@ def stop(frame: Frame, name: str, wait: bool, timeout: int) -> None:
 
     The command records that it is to stop; the driver drains: it finishes the running batch.
     """
-    from rivertwice.agent.launch import agent_status
-    from rivertwice.core.instants import utc_now
-    from rivertwice.stream.lease import lease_owner
-    from rivertwice.timeline.intent import write_intent
+    from rivertwice.agent import agent_status
+    from rivertwice.core import utc_now
+    from rivertwice.stream import lease_owner
+    from rivertwice.timeline import write_intent
 
     home = frame.settings.pipeline(frame.known_pipeline(name))
     write_intent(home, "stopped", "cli", utc_now())

@@ -14,23 +14,17 @@ from rivertwice.cli.frame import DEFECT, Frame, FriendlyGroup, as_table, example
 from rivertwice.cli.options import name_argument, named_reason
 from rivertwice.cli.streams import load_and_start
 from rivertwice.cli.warm import on_engine
-from rivertwice.core.errors import RequestError
-from rivertwice.core.installed import base_of
-from rivertwice.core.plain import to_plain
+from rivertwice.core import RequestError, base_of, to_plain
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from rivertwice.acts import SwitchPlan
-    from rivertwice.agent.alert_model import Alert
-    from rivertwice.core.settings import Settings
-    from rivertwice.definition.upgrade import Way
-    from rivertwice.timeline.version_records import Acceptance, Version
-    from rivertwice.versions.accept import Exchange
-    from rivertwice.versions.comparisons import StoredComparison
-    from rivertwice.versions.model import Parity, Proof
-    from rivertwice.versions.plan import VersionPlan
-    from rivertwice.versions.serve import Switched
+    from rivertwice.agent import Alert
+    from rivertwice.core import Settings
+    from rivertwice.definition import Way
+    from rivertwice.timeline import Acceptance, Version
+    from rivertwice.versions import Exchange, Parity, Proof, StoredComparison, Switched, VersionPlan
 
 
 # Versions of a pipeline as text: a plan, a comparison. Pure.
@@ -38,10 +32,9 @@ if TYPE_CHECKING:
 
 def plan_text(plan: VersionPlan) -> str:
     """Return a plan for people. Pure."""
-    from rivertwice.backfill.load_plan import explain_load
-    from rivertwice.backfill.stream_load import explain_stream_load
-    from rivertwice.definition.upgrade import ACCEPTED, Way, explain_accepted
-    from rivertwice.savepoint.operations.upgrade import describe_change
+    from rivertwice.backfill import explain_load, explain_stream_load
+    from rivertwice.definition import Way, WayKind, explain_accepted
+    from rivertwice.savepoint import describe_change
 
     lines = [
         f"{plan.version} would run beside {plan.beside}: nothing was changed",
@@ -70,7 +63,7 @@ def plan_text(plan: VersionPlan) -> str:
         f"disk       {plan.free_bytes / 1e9:.1f} GB free; it has its own tables",
         f"declare    which rows are meant to differ: {plan.change_file}"
         if not plan.different
-        else f"accept     {explain_accepted(Way(ACCEPTED, plan.different), plan.version)}",
+        else f"accept     {explain_accepted(Way(WayKind.ACCEPTED, plan.different), plan.version)}",
         f"to {'continue' if plan.begun else 'do'} it: rivertwice upgrade {base_of(plan.version)} --new-version "
         f"{'' if plan.changes else '--recompute '}--yes",
     ]
@@ -105,7 +98,7 @@ def parity_text(parity: Parity) -> str:
 
 def exchange_text(exchange: Exchange) -> str:
     """Return for people what a switch exchanges where rows cannot be compared, and what is missing for it. Pure."""
-    from rivertwice.definition.upgrade import ACCEPTED, Way, explain_accepted
+    from rivertwice.definition import Way, WayKind, explain_accepted
 
     before, after = exchange.before, exchange.after
     rows = [
@@ -126,7 +119,7 @@ def exchange_text(exchange: Exchange) -> str:
             ),
             f"proof    {proof_text(exchange.proof)}",
             *(f"lacks    {step.text}" for step in exchange.unready),
-            f"accept   {explain_accepted(Way(ACCEPTED, exchange.different), exchange.version)}",
+            f"accept   {explain_accepted(Way(WayKind.ACCEPTED, exchange.different), exchange.version)}",
         ]
     )
 
@@ -152,7 +145,7 @@ def comparison_text(comparison: StoredComparison | None) -> str:
 
 def proof_text(proof: Proof) -> str:
     """Return in a line up to where a version is proved. Pure."""
-    from rivertwice.core.instants import from_ms
+    from rivertwice.core import from_ms
 
     if proof.run is None:
         return f"{proof.version}, not proved"
@@ -183,9 +176,8 @@ def list_(frame: Frame, name: str) -> None:
     It says when each began, what changed, its newest comparison, and whether it was dropped. Of a version whose rows could not be
     compared it says who accepted that, when and why.
     """
-    from rivertwice.timeline.served_stamp import serving_by_stamp
-    from rivertwice.timeline.version_records import read_versions
-    from rivertwice.versions.comparisons import newest_comparison
+    from rivertwice.timeline import read_versions, serving_by_stamp
+    from rivertwice.versions import newest_comparison
 
     _require_pipeline(frame, name)
     home = frame.settings.pipeline(name)
@@ -322,8 +314,8 @@ def drop(frame: Frame, name: str, consent: Consent) -> None:
 
     What is served does not change; its number is not used again.
     """
-    from rivertwice.core.instants import utc_now
-    from rivertwice.versions.begin import drop_version, require_version
+    from rivertwice.core import utc_now
+    from rivertwice.versions import drop_version, require_version
 
     found = require_version(frame.settings, name)
 
@@ -345,8 +337,7 @@ def drop(frame: Frame, name: str, consent: Consent) -> None:
 
 def end_alerts(settings: Settings, name: str, now: datetime) -> None:
     """Note that the alerts about a version that was dropped are over, and those about the runs that compared it."""
-    from rivertwice.agent.alert_kinds import TASK_FAILED
-    from rivertwice.agent.alert_store import alerts_of
+    from rivertwice.agent import TASK_FAILED, alerts_of
 
     base = base_of(name)
 
@@ -360,20 +351,20 @@ def end_alerts(settings: Settings, name: str, now: datetime) -> None:
 
 def begin_beside(frame: Frame, name: str, timeout: int, consent: Consent, *, recompute: bool) -> None:
     """Show what a new version of a pipeline would do, or begin it and compute its past."""
-    from rivertwice.definition.upgrade import ACCEPTED, explain_accepted
-    from rivertwice.versions.begin import find_wanted
+    from rivertwice.definition import WayKind, explain_accepted
+    from rivertwice.versions import find_wanted
 
     _require_pipeline(frame, name)
     wanted = find_wanted(frame.settings, name, recompute=recompute)  # before Spark is asked for anything
-    if wanted.way.kind == ACCEPTED:
+    if wanted.way.kind == WayKind.ACCEPTED:
         frame.progress(explain_accepted(wanted.way, wanted.new.definition.name))
     if consent.given(name, f"Begin a new version beside {name}?", lambda: _plan(frame, name, recompute=recompute)):
         _begin(frame, name, timeout, recompute=recompute)
 
 
 def _plan(frame: Frame, name: str, *, recompute: bool) -> Preview:
-    from rivertwice.engine.session import spark_on_demand
-    from rivertwice.versions.plan import plan_version
+    from rivertwice.engine import spark_on_demand
+    from rivertwice.versions import plan_version
 
     with spark_on_demand(frame.settings, f"rivertwice-plan-{name}") as spark:
         plan = plan_version(frame.settings, name, spark, recompute=recompute)
@@ -381,9 +372,8 @@ def _plan(frame: Frame, name: str, *, recompute: bool) -> Preview:
 
 
 def _begin(frame: Frame, name: str, timeout: int, *, recompute: bool) -> None:
-    from rivertwice.core.instants import utc_now
-    from rivertwice.versions.begin import begin_version, way_of
-    from rivertwice.versions.plan import require_readable
+    from rivertwice.core import utc_now
+    from rivertwice.versions import begin_version, require_readable, way_of
 
     settings, now = frame.settings, utc_now()
     require_readable(settings, name, recompute=recompute)
@@ -396,10 +386,10 @@ def _begin(frame: Frame, name: str, timeout: int, *, recompute: bool) -> None:
 
 def _next(begun: Version, way: Way) -> str:
     """Return the commands that lead from a version that has begun to one that serves. Pure."""
-    from rivertwice.definition.upgrade import ACCEPTED, explain_accepted
+    from rivertwice.definition import WayKind, explain_accepted
 
     both = ", ".join(f"`rivertwice reconcile {name}`" for name in (begun.beside, begun.name))
-    if way.kind == ACCEPTED:
+    if way.kind == WayKind.ACCEPTED:
         return f"next: {both}; {explain_accepted(way, begun.name)}"
     return f"next: {both}, `rivertwice version compare {begun.name}`"
 

@@ -24,10 +24,7 @@ def on_engine(when: Callable[[Mapping[str, Any]], bool] = lambda _values: True) 
     def decorate(command: _Command) -> _Command:
         @functools.wraps(command)
         def run(*args: Any, cold: bool, **values: Any) -> Any:
-            from rivertwice.engine.warm import (
-                is_served,
-                run_in_engine,  # psutil: `--help` needs none
-            )
+            from rivertwice.engine import is_served, run_in_engine
 
             ctx = click.get_current_context()
             frame = ctx.find_object(Frame)

@@ -17,8 +17,7 @@ from avro.errors import AvroException, IgnoredLogicalType
 from avro.io import BinaryEncoder, DatumWriter
 from avro.name import Names
 
-from rivertwice.core.errors import DefinitionError
-from rivertwice.core.instants import parse_iso
+from rivertwice.core import DefinitionError, parse_iso
 from rivertwice.definition.pinned_files import MAX_BYTES
 
 MAX_DEPTH = 16

@@ -10,14 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from rivertwice.core.errors import DefinitionError
-from rivertwice.core.homes import Place, below
-from rivertwice.core.installed import base_of
-from rivertwice.core.settings import Settings
+from rivertwice.core import DefinitionError, Place, Settings, base_of, below
 from rivertwice.definition.definition import parse_files, parse_folder, read_files
 from rivertwice.definition.fingerprint import Fingerprint, fingerprint_of
 from rivertwice.definition.model import Definition
-from rivertwice.definition.parts import YAML_FILE
+from rivertwice.definition.parts import DefinitionFiles
 from rivertwice.storage import open_store, replace_bytes
 
 
@@ -80,14 +77,14 @@ def rename(bundle: Bundle, name: str) -> Bundle:
     if old == name:
         return bundle
     line = re.compile(rf"^name[ \t]*:[ \t]*([\"']?){re.escape(old)}\1(?=[ \t]*(#.*)?\r?$)", re.MULTILINE)
-    text, count = line.subn(f"name: {name}", bundle.files[YAML_FILE].decode())
+    text, count = line.subn(f"name: {name}", bundle.files[DefinitionFiles.YAML_FILE].decode())
     if count != 1:
         message = (
-            f"{YAML_FILE} of {old} has its name on {count} lines of the form `name: {old}`, and one is needed to give the definition the "
+            f"{DefinitionFiles.YAML_FILE} of {old} has its name on {count} lines of the form `name: {old}`, and one is needed to give the definition the "
             f"name {name}; write `name: {old}` on a separate line"
         )
         raise DefinitionError(message)
-    files = {**bundle.files, YAML_FILE: text.encode()}
+    files = {**bundle.files, DefinitionFiles.YAML_FILE: text.encode()}
     definition = parse_files(files, name, is_stored=True)
     return Bundle(bundle_id(files), files, fingerprint_of(definition), definition)
 

@@ -30,8 +30,16 @@ from google.protobuf import (
 )
 from google.protobuf.message import DecodeError
 
-from rivertwice.core.errors import ConfigError, RequestError, ServiceError
-from rivertwice.core.web import ANSWER_S, AnswerError, is_web_address, read_answer, within
+from rivertwice.core import (
+    ANSWER_S,
+    AnswerError,
+    ConfigError,
+    RequestError,
+    ServiceError,
+    is_web_address,
+    read_answer,
+    within,
+)
 from rivertwice.definition.avro import RULES, Compatibility
 from rivertwice.definition.pinned_files import MAX_BYTES, MAX_ID
 from rivertwice.definition.schema_registry import (

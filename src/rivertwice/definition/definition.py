@@ -10,20 +10,10 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from rivertwice.core.errors import DefinitionError
-from rivertwice.core.settings import FROZEN
-from rivertwice.core.yaml_text import UnreadableYamlError, compose_yaml, read_yaml
+from rivertwice.core import FROZEN, DefinitionError, UnreadableYamlError, compose_yaml, read_yaml
 from rivertwice.definition.delivery_section import POSITIONS, KafkaDelivery, PostgresDelivery, without_webhooks
 from rivertwice.definition.model import Definition, DefinitionFile
-from rivertwice.definition.parts import (
-    FAST_FILE,
-    FOLD_FILE,
-    ROWS_FILE,
-    TRANSFORM_FILE,
-    YAML_FILE,
-    LatePolicy,
-    OutputColumn,
-)
+from rivertwice.definition.parts import DefinitionFiles, LatePolicy, OutputColumn
 from rivertwice.definition.patterns import PatternError, matcher_of
 from rivertwice.definition.pinned_files import FOLDER, is_proto_file, proto_file_name, read_pinned, split_name
 from rivertwice.definition.refusals import check_sql
@@ -60,12 +50,20 @@ of a version) may, and is read without them."""
 def read_files(folder: Path) -> dict[str, bytes]:
     """Return the bytes of the files of the definition in `folder` (without the cases)."""
     files: dict[str, bytes] = {}
-    for name in (YAML_FILE, TRANSFORM_FILE, ROWS_FILE, FOLD_FILE, FAST_FILE):
+    for name in (
+        DefinitionFiles.YAML_FILE,
+        DefinitionFiles.TRANSFORM_FILE,
+        DefinitionFiles.ROWS_FILE,
+        DefinitionFiles.FOLD_FILE,
+        DefinitionFiles.FAST_FILE,
+    ):
         path = folder / name
         if not path.is_file():
-            needed = name == YAML_FILE or (name == TRANSFORM_FILE and not (folder / FOLD_FILE).is_file())
+            needed = name == DefinitionFiles.YAML_FILE or (
+                name == DefinitionFiles.TRANSFORM_FILE and not (folder / DefinitionFiles.FOLD_FILE).is_file()
+            )
             if needed:
-                message = f"{path} does not exist; a pipeline needs {YAML_FILE} and {TRANSFORM_FILE} (a fold: {FOLD_FILE}): create it"
+                message = f"{path} does not exist; a pipeline needs {DefinitionFiles.YAML_FILE} and {DefinitionFiles.TRANSFORM_FILE} (a fold: {DefinitionFiles.FOLD_FILE}): create it"
                 raise DefinitionError(message)
             continue
         if path.stat().st_size > MAX_FILE_BYTES:
@@ -86,43 +84,57 @@ def parse_files(files: Mapping[str, bytes], where: str, *, is_stored: bool = Fal
     Raises:
         DefinitionError: a part of them cannot be accepted.
     """
-    names = (YAML_FILE, TRANSFORM_FILE, ROWS_FILE, FOLD_FILE, FAST_FILE)
+    names = (
+        DefinitionFiles.YAML_FILE,
+        DefinitionFiles.TRANSFORM_FILE,
+        DefinitionFiles.ROWS_FILE,
+        DefinitionFiles.FOLD_FILE,
+        DefinitionFiles.FAST_FILE,
+    )
     texts = {name: _text(files[name], f"{where}/{name}") for name in names if name in files}
-    missing = [name for name in (YAML_FILE, TRANSFORM_FILE) if name not in texts]
-    if missing and (missing[0] == YAML_FILE or FOLD_FILE not in texts):
-        alternative = f" (or, of a fold, {FOLD_FILE})" if missing[0] == TRANSFORM_FILE else ""
+    missing = [name for name in (DefinitionFiles.YAML_FILE, DefinitionFiles.TRANSFORM_FILE) if name not in texts]
+    if missing and (missing[0] == DefinitionFiles.YAML_FILE or DefinitionFiles.FOLD_FILE not in texts):
+        alternative = (
+            f" (or, of a fold, {DefinitionFiles.FOLD_FILE})" if missing[0] == DefinitionFiles.TRANSFORM_FILE else ""
+        )
         message = f"{where} has no {missing[0]}{alternative}; a definition is not complete without it"
         raise DefinitionError(message)
-    value = _yaml(texts[YAML_FILE], f"{where}/{YAML_FILE}")
-    value = _without_removed(value, texts[YAML_FILE], f"{where}/{YAML_FILE}", is_stored=is_stored)
+    value = _yaml(texts[DefinitionFiles.YAML_FILE], f"{where}/{DefinitionFiles.YAML_FILE}")
+    value = _without_removed(
+        value, texts[DefinitionFiles.YAML_FILE], f"{where}/{DefinitionFiles.YAML_FILE}", is_stored=is_stored
+    )
     for name in ("transform_sql", "rows_sql", "fold_py", "fast_sql"):
         if name in value:
-            message = f"{where}/{YAML_FILE}: {_place_in(texts[YAML_FILE], name)}{name} is not a field; put the text into {name.replace('_', '.')}"
+            message = f"{where}/{DefinitionFiles.YAML_FILE}: {_place_in(texts[DefinitionFiles.YAML_FILE], name)}{name} is not a field; put the text into {name.replace('_', '.')}"
             raise DefinitionError(message)
     code = {
-        "transform_sql": texts.get(TRANSFORM_FILE, ""),
-        "rows_sql": texts.get(ROWS_FILE),
-        "fold_py": texts.get(FOLD_FILE),
-        "fast_sql": texts.get(FAST_FILE),
+        "transform_sql": texts.get(DefinitionFiles.TRANSFORM_FILE, ""),
+        "rows_sql": texts.get(DefinitionFiles.ROWS_FILE),
+        "fold_py": texts.get(DefinitionFiles.FOLD_FILE),
+        "fast_sql": texts.get(DefinitionFiles.FAST_FILE),
     }
     try:
         definition = Definition.model_validate({**value, **code})
     except ValidationError as error:
-        raise DefinitionError(describe(error, f"{where}/{YAML_FILE}", texts[YAML_FILE], DefinitionFile)) from None
+        raise DefinitionError(
+            describe(error, f"{where}/{DefinitionFiles.YAML_FILE}", texts[DefinitionFiles.YAML_FILE], DefinitionFile)
+        ) from None
     _check_files(definition, texts, where)
     definition = _pinned(definition, files, where)
     fields = {name.lower() for source in definition.sources.values() for name in source.schema_}
     if definition.fast_sql is not None:
-        check_sql(definition.fast_sql, f"{where}/{FAST_FILE}", compared=True, fields=fields)
+        check_sql(definition.fast_sql, f"{where}/{DefinitionFiles.FAST_FILE}", compared=True, fields=fields)
     definition.window.kind.check_code(definition, where, fields)
     return definition
 
 
 def _check_files(definition: Definition, texts: Mapping[str, str], where: str) -> None:
     """Refuse files that do not fit the kind of window, and an incomplete fast path."""
-    if (definition.fast is None) != (FAST_FILE not in texts):
-        given, absent = (FAST_FILE, "fast") if definition.fast is None else ("fast", FAST_FILE)
-        message = f"{where}: there is {given} but no {absent}; a fast path needs both: `fast: {{topic: ..., key: ...}}` and {FAST_FILE}"
+    if (definition.fast is None) != (DefinitionFiles.FAST_FILE not in texts):
+        given, absent = (
+            (DefinitionFiles.FAST_FILE, "fast") if definition.fast is None else ("fast", DefinitionFiles.FAST_FILE)
+        )
+        message = f"{where}: there is {given} but no {absent}; a fast path needs both: `fast: {{topic: ..., key: ...}}` and {DefinitionFiles.FAST_FILE}"
         raise DefinitionError(message)
     misplaced = definition.window.kind.find_file_conflict(definition, texts)
     if misplaced:
@@ -136,7 +148,7 @@ def load_draft(folder: Path) -> DefinitionFile:
     Raises:
         DefinitionError: the file is missing or cannot be accepted.
     """
-    path = folder / YAML_FILE
+    path = folder / DefinitionFiles.YAML_FILE
     if not path.is_file() or path.stat().st_size > MAX_FILE_BYTES:
         message = f"{path} does not exist or is larger than {MAX_FILE_BYTES} bytes; a pipeline needs it: correct it"
         raise DefinitionError(message)
@@ -163,18 +175,18 @@ def parse_folder(files: Mapping[str, bytes], folder: Path) -> Definition:
         DefinitionError: a part of them cannot be accepted.
     """
     definition = parse_files(files, str(folder), is_stored=folder.parent.name == FROZEN)
-    text = files[YAML_FILE].decode()
+    text = files[DefinitionFiles.YAML_FILE].decode()
     _refuse_bidi(files, folder)
     for field, why in _reserved_names(definition):
-        message = f"{folder / YAML_FILE}: {_place_in(text, *field)}{'.'.join(field)} {why}"
+        message = f"{folder / DefinitionFiles.YAML_FILE}: {_place_in(text, *field)}{'.'.join(field)} {why}"
         raise DefinitionError(message)
     if definition.name != folder.name:
         message = (
-            f"{folder / YAML_FILE}: {_place_in(text, 'name')}name is {definition.name!r} but the folder is {folder.name!r}; commands find "
+            f"{folder / DefinitionFiles.YAML_FILE}: {_place_in(text, 'name')}name is {definition.name!r} but the folder is {folder.name!r}; commands find "
             "a pipeline by its folder, so give both the same name"
         )
         raise DefinitionError(message)
-    _refuse_patterns(definition, str(folder / YAML_FILE), text)
+    _refuse_patterns(definition, str(folder / DefinitionFiles.YAML_FILE), text)
     return definition
 
 
@@ -265,7 +277,7 @@ def _refuse_patterns(definition: Definition, where: str, text: str) -> None:
 
 def load_all(root: Path) -> dict[str, Definition]:
     """Return every definition under `root` (folders with a pipeline.yaml) by name, sorted."""
-    folders = sorted(path.parent for path in root.glob(f"*/{YAML_FILE}"))
+    folders = sorted(path.parent for path in root.glob(f"*/{DefinitionFiles.YAML_FILE}"))
     return {folder.name: load_definition(folder) for folder in folders}
 
 
@@ -273,7 +285,7 @@ def load_each(root: Path) -> tuple[dict[str, Definition], dict[str, str]]:
     """Return every definition under `root` that can be loaded, and the error of each other folder, by name, sorted."""
     definitions: dict[str, Definition] = {}
     broken: dict[str, str] = {}
-    for folder in sorted(path.parent for path in root.glob(f"*/{YAML_FILE}")):
+    for folder in sorted(path.parent for path in root.glob(f"*/{DefinitionFiles.YAML_FILE}")):
         try:
             definitions[folder.name] = load_definition(folder)
         except DefinitionError as error:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from rivertwice.core.homes import NAME
+from rivertwice.core import NAME
 from rivertwice.definition.parts import Column, Duration, Strict, Topic
 
 if TYPE_CHECKING:
@@ -21,7 +21,15 @@ if TYPE_CHECKING:
 
 EXACTLY, EFFECTIVELY, AT_LEAST = "exactly_once", "effectively_once", "at_least_once"
 STRENGTH = {AT_LEAST: 0, EFFECTIVELY: 1, EXACTLY: 2}
-ALL, NEWEST = "all", "newest"
+
+
+class RowsMode:
+    """Which rows of a key a sink gets."""
+
+    ALL = "all"
+    NEWEST = "newest"
+
+
 Guarantee = Literal["exactly_once", "effectively_once", "at_least_once"]
 
 _VARIABLE = re.compile(r"^[A-Z][A-Z0-9_]{0,63}\Z")
@@ -209,7 +217,7 @@ def find_delivery_conflict(sinks: Mapping[str, Any], topics: Sequence[str], *, f
     for name, sink in sinks.items():
         if not NAME.match(name):
             return f"deliver: {name[:80]!r} is not an allowed name; use at most 64 of a-z, 0-9, _ and -"
-        if sink.rows == NEWEST and not folds:
+        if sink.rows == RowsMode.NEWEST and not folds:
             return (
                 f"deliver.{name} has rows: newest, which is for folds: a fold emits every change of a key, and the newest row is what it "
                 "is now; a window has one row for each key anyway; remove rows"

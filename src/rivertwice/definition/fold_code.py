@@ -12,7 +12,7 @@ import io
 import tokenize
 from collections.abc import Iterator
 
-from rivertwice.core.errors import DefinitionError
+from rivertwice.core import DefinitionError
 
 MODULES = frozenset(
     {"__future__", "bisect", "collections", "copy", "dataclasses", "datetime", "decimal", "enum", "fractions"}

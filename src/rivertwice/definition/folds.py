@@ -19,9 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator
 
-from rivertwice.core.errors import FoldError
-from rivertwice.core.plain import Row
-from rivertwice.core.text import nearest
+from rivertwice.core import FoldError, Row, nearest
 
 if TYPE_CHECKING:
     from rivertwice.definition.model import DefinitionFile

@@ -16,7 +16,7 @@ from typing import Any
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
 
-from rivertwice.core.errors import DefinitionError
+from rivertwice.core import DefinitionError
 from rivertwice.definition.avro import MAX_DEPTH, MAX_NODES
 from rivertwice.definition.pinned_files import MAX_BYTES
 

@@ -7,7 +7,7 @@ import json
 from rivertwice.definition.model import DefinitionFile
 
 
-def json_schema() -> str:
+def schema_of_definitions() -> str:
     """Return the schema as `docs/pipeline.schema.json` holds it."""
     schema = DefinitionFile.model_json_schema(by_alias=True)
     schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "rivertwice pipeline"}

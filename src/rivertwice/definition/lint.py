@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from rivertwice.definition.delivery_section import AT_LEAST, STRENGTH
-from rivertwice.definition.lint_finding import BROKEN, HOLDS, NOT_CHECKED, WARNS, LintFinding, TopicFacts, worst
+from rivertwice.definition.lint_finding import LintFinding, LintLevel, TopicFacts
 from rivertwice.definition.model import Definition
 from rivertwice.definition.parts import format_duration
 from rivertwice.definition.source import Source
@@ -40,22 +40,22 @@ def retention_finding(definition: Definition, topic: str, facts: TopicFacts | No
     if facts is None:
         return LintFinding(
             check,
-            NOT_CHECKED,
+            LintLevel.NOT_CHECKED,
             f"Kafka did not tell how long it keeps {topic}",
             f"run `rivertwice lint {definition.name}` where Kafka answers",
         )
     if facts.retention is None:
-        return LintFinding(check, HOLDS, f"{topic} is kept for ever")
+        return LintFinding(check, LintLevel.HOLDS, f"{topic} is kept for ever")
     retention, age = facts.retention, definition.alerts.savepoint_age
     text = f"{topic} is kept for {format_duration(retention)}; the agent archives at half of that time"
     if retention < 2 * age:
         return LintFinding(
             check,
-            BROKEN,
+            LintLevel.BROKEN,
             f"{text}; a savepoint may be {format_duration(age)} old before an alert fires: its range may be gone by then",
             f"keep the topic for at least {format_duration(2 * age)}, or lower alerts.savepoint_age",
         )
-    return LintFinding(check, HOLDS, text)
+    return LintFinding(check, LintLevel.HOLDS, text)
 
 
 def partitions_finding(definition: Definition, topic: str, facts: TopicFacts | None) -> LintFinding:
@@ -65,14 +65,14 @@ def partitions_finding(definition: Definition, topic: str, facts: TopicFacts | N
     if facts is None:
         return LintFinding(
             check,
-            NOT_CHECKED,
+            LintLevel.NOT_CHECKED,
             f"Kafka did not tell the partitions of {topic}",
             f"run `rivertwice lint {definition.name}` where Kafka answers",
         )
     if facts.partitions > declared:
         return LintFinding(
             check,
-            BROKEN,
+            LintLevel.BROKEN,
             f"{topic} has {facts.partitions} partitions, the definition says {declared}: where partitions were added, a hash "
             "partitioner sends keys elsewhere, and a key's order ends there",
             definition.window.kind.lint.remedy_for_partitions(facts.partitions),
@@ -80,21 +80,21 @@ def partitions_finding(definition: Definition, topic: str, facts: TopicFacts | N
     if facts.compacted and facts.compacted_after < LEAST_LAG:
         return LintFinding(
             check,
-            BROKEN,
+            LintLevel.BROKEN,
             f"{topic} is compacted after {format_duration(facts.compacted_after)}: superseded records vanish, so batches cannot be counted and the stream stops",
             f"raise min.compaction.lag.ms of {topic} to an hour at least, or stream a topic that is not compacted",
         )
     if facts.compacted:
         return LintFinding(
             check,
-            WARNS,
+            LintLevel.WARNS,
             f"{topic} is compacted after {format_duration(facts.compacted_after)}: a stream or an archive that comes later than that stops at the first "
             "record that vanished, and what was not archived by then cannot be compared",
             f"let `rivertwice archive {definition.name}` run more often, and begin before the first records are that old",
         )
     return LintFinding(
         check,
-        HOLDS,
+        LintLevel.HOLDS,
         f"{topic} has {facts.partitions} partitions: at most as many cores, or readers of a group, can be used at once, and it is "
         f"made for about {facts.partitions * MB_PER_PARTITION} MB/s ({MB_PER_PARTITION} each, the usual rule)",
     )
@@ -109,7 +109,9 @@ def skew_finding(definition: Definition, topic: str, facts: TopicFacts | None) -
     check = "skewed partitions"
     if facts is None:
         text = f"Kafka did not tell how the records of {topic} are spread over its partitions"
-        return LintFinding(check, NOT_CHECKED, text, f"run `rivertwice lint {definition.name}` where Kafka answers")
+        return LintFinding(
+            check, LintLevel.NOT_CHECKED, text, f"run `rivertwice lint {definition.name}` where Kafka answers"
+        )
     total = sum(facts.held.values())
     hot = [partition for partition, count in facts.held.items() if count > HOT_SHARE * total]
     if len(facts.held) >= 3 and hot and total >= FEW:
@@ -117,7 +119,7 @@ def skew_finding(definition: Definition, topic: str, facts: TopicFacts | None) -
             f"partition {hot[0]} of {topic} holds {facts.held[hot[0]]} of {total} records: a backlog is read by little more than "
             "one core"
         )
-        return LintFinding(check, WARNS, text, "choose a record key with more, and more even, values")
+        return LintFinding(check, LintLevel.WARNS, text, "choose a record key with more, and more even, values")
     middles = {partition: at for partition, at in facts.middles_ms.items() if facts.held.get(partition, 0) >= FEW}
     drift = timedelta(milliseconds=max(middles.values(), default=0) - min(middles.values(), default=0))
     delays = [source.watermark for source in definition.streams.values() if source.has_watermark]
@@ -134,9 +136,9 @@ def skew_finding(definition: Definition, topic: str, facts: TopicFacts | None) -
             if share
             else "remove stream.catch_up_share: 0, or spread the keys"
         )
-        return LintFinding(check, WARNS, text, remedy)
+        return LintFinding(check, LintLevel.WARNS, text, remedy)
     times = ", of like times" if delays else ""
-    return LintFinding(check, HOLDS, f"the partitions of {topic} hold like numbers of records{times}")
+    return LintFinding(check, LintLevel.HOLDS, f"the partitions of {topic} hold like numbers of records{times}")
 
 
 # What a definition promises and depends on, with the definition's own numbers. Pure.
@@ -191,27 +193,13 @@ def _watermark_text(definition: Definition) -> str:
     )
 
 
-__all__ = [
-    "BROKEN",
-    "HOLDS",
-    "NOT_CHECKED",
-    "WARNS",
-    "LintFinding",
-    "TopicFacts",
-    "contract_of",
-    "lint_definition",
-    "lint_judgement",
-    "worst",
-]
-
-
 def lint_judgement(judged: Judgement) -> list[LintFinding]:
     """Return the findings about a definition as a whole: loaded, analysed by Spark, run over made-up rows. At least one."""
     check, command = "definition", f"run `rivertwice lint {judged.name}` again after correcting it"
     if judged.broken:
-        return [LintFinding(check, BROKEN, reason, command) for reason in judged.broken]
+        return [LintFinding(check, LintLevel.BROKEN, reason, command) for reason in judged.broken]
     remedy = f"run `rivertwice test {judged.name}`"
-    unchecked = [LintFinding(check, NOT_CHECKED, reason, remedy) for reason in judged.unchecked]
+    unchecked = [LintFinding(check, LintLevel.NOT_CHECKED, reason, remedy) for reason in judged.unchecked]
     if judged.verdict is None or judged.bundle is None:
         return unchecked
     definition = judged.bundle.definition
@@ -259,20 +247,20 @@ def _boundary(definition: Definition) -> LintFinding:
     if wrong:
         sink = sinks[wrong[0]]
         text = f"deliver.{wrong[0]} claims {sink.guarantee}, but can keep {sink.promise[0]}: {sink.promise[1]}"
-        return LintFinding(check, BROKEN, text, f"write guarantee: {sink.promise[0]}")
+        return LintFinding(check, LintLevel.BROKEN, text, f"write guarantee: {sink.promise[0]}")
     if not sinks:
         return LintFinding(
-            check, HOLDS, "`deliver` is empty: the boundary is the tables, and nothing is claimed beyond"
+            check, LintLevel.HOLDS, "`deliver` is empty: the boundary is the tables, and nothing is claimed beyond"
         )
     each = ", ".join(f"{name} {sink.guarantee}" for name, sink in sorted(sinks.items()))
-    return LintFinding(check, HOLDS, f"beyond the tables each sink claims what its kind can keep: {each}")
+    return LintFinding(check, LintLevel.HOLDS, f"beyond the tables each sink claims what its kind can keep: {each}")
 
 
 def _commits(definition: Definition) -> LintFinding:
     """P2 and P3. A definition does not show the order of a driver's commits; the committed batches do."""
     return LintFinding(
         "offset before output, output before state",
-        NOT_CHECKED,
+        LintLevel.NOT_CHECKED,
         "the order of commits shows in what ran, not in a definition: a reconcile draws the balance of all offsets, a savepoint's "
         "proof replays batches and compares output and state",
         f"run `rivertwice reconcile {definition.name}` and `rivertwice savepoint take {definition.name}`; "
@@ -285,13 +273,15 @@ def _unsafe_sinks(definition: Definition) -> LintFinding:
     check = "replay into an unsafe sink"
     repeated = sorted(name for name, sink in definition.deliver.items() if sink.guarantee == AT_LEAST)
     if not definition.deliver:
-        return LintFinding(check, HOLDS, "`deliver` is empty: no sink is there that could take something twice")
+        return LintFinding(
+            check, LintLevel.HOLDS, "`deliver` is empty: no sink is there that could take something twice"
+        )
     if not repeated:
         each = ", ".join(sorted(definition.deliver))
-        return LintFinding(check, HOLDS, f"every sink ({each}) takes rows and position in one transaction")
+        return LintFinding(check, LintLevel.HOLDS, f"every sink ({each}) takes rows and position in one transaction")
     return LintFinding(
         check,
-        NOT_CHECKED,
+        LintLevel.NOT_CHECKED,
         f"what a crash interrupts is delivered again to {', '.join(repeated)} (at_least_once); whether its receiver takes each "
         "row once is not in a definition",
         "let the receiver set, not add: take each Idempotency-Key once, or keep rows by their key; "
@@ -314,7 +304,9 @@ def _rounded(definition: Definition) -> list[LintFinding]:
             continue
         if source.decimals == "exact":
             findings.append(
-                LintFinding(check, HOLDS, f"{view}: a number with more digits than its decimal is a dead letter")
+                LintFinding(
+                    check, LintLevel.HOLDS, f"{view}: a number with more digits than its decimal is a dead letter"
+                )
             )
             continue
         text = f"{view}: JSON numbers of {', '.join(decimals)} with more digits after the point are rounded, and nothing counts them"
@@ -322,7 +314,7 @@ def _rounded(definition: Definition) -> list[LintFinding]:
             f"write `decimals: exact` under sources.{view}, so that such a record is a dead letter; `rivertwice upgrade {definition.name}` "
             "says whether the stream can continue with it"
         )
-        findings.append(LintFinding(check, WARNS, text, remedy))
+        findings.append(LintFinding(check, LintLevel.WARNS, text, remedy))
     return findings
 
 
@@ -331,12 +323,14 @@ def _schema_ids_of(pipeline: str, view: str, source: Source) -> LintFinding:
     if source.format == "avro" and source.pins.writers:
         ids = ", ".join(str(each) for each in source.pins.writers)
         text = f"records of the schema ids {ids} are resolved into the pinned reader, all others are dead letters"
-        return LintFinding(check, HOLDS, text)
+        return LintFinding(check, LintLevel.HOLDS, text)
     if source.schema_ids and not source.schema_id_optional:
-        return LintFinding(check, HOLDS, f"only records of schema {', '.join(source.schema_ids)} are accepted")
+        return LintFinding(
+            check, LintLevel.HOLDS, f"only records of schema {', '.join(source.schema_ids)} are accepted"
+        )
     return LintFinding(
         check,
-        NOT_CHECKED,
+        LintLevel.NOT_CHECKED,
         "a record is judged by its fields' types alone; a field whose meaning changed looks the same",
         f"let producers send the header schema-id, and list the accepted ones under sources.{view}.schema_ids; "
         f"`rivertwice dead list {pipeline}` shows records whose types do not fit",
@@ -356,12 +350,12 @@ def _ambiguous(definition: Definition) -> LintFinding:
     if optional:
         return LintFinding(
             check,
-            NOT_CHECKED,
+            LintLevel.NOT_CHECKED,
             f"{', '.join(optional)} may be null and is a key: all records without a value make one group; whether there are any, "
             "the data shows",
             f"list it under required, then such records become dead letters; a case shows what happens to one now: `rivertwice test {name}`",
         )
     if taken:
         text = f"{', '.join(taken)}: a tombstone counts as an event, as `tombstones` declares; a case shows whether its rows are right"
-        return LintFinding(check, NOT_CHECKED, text, f"run `rivertwice test {name}`")
-    return LintFinding(check, HOLDS, "tombstones are dead letters, and every key that is a field is required")
+        return LintFinding(check, LintLevel.NOT_CHECKED, text, f"run `rivertwice test {name}`")
+    return LintFinding(check, LintLevel.HOLDS, "tombstones are dead letters, and every key that is a field is required")

@@ -7,12 +7,19 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from rivertwice.core.errors import DefinitionError
+from rivertwice.core import DefinitionError
 
 if TYPE_CHECKING:
     from rivertwice.definition.bundle import Bundle
 
-HOLDS, BROKEN, NOT_CHECKED, WARNS = "holds", "broken", "not checked", "warns"
+
+class LintLevel:
+    """How a check of `lint` ended."""
+
+    HOLDS = "holds"
+    BROKEN = "broken"
+    NOT_CHECKED = "not checked"
+    WARNS = "warns"
 
 
 @dataclass(frozen=True)
@@ -57,8 +64,8 @@ class LintFinding:
 
 def worst(findings: Sequence[LintFinding]) -> str:
     """Return the worst state among findings."""
-    order = (BROKEN, WARNS, NOT_CHECKED, HOLDS)
-    return min((finding.state for finding in findings), key=order.index, default=HOLDS)
+    order = (LintLevel.BROKEN, LintLevel.WARNS, LintLevel.NOT_CHECKED, LintLevel.HOLDS)
+    return min((finding.state for finding in findings), key=order.index, default=LintLevel.HOLDS)
 
 
 @dataclass(frozen=True)
@@ -118,5 +125,5 @@ class Judgement:
     def state(self) -> str:
         """One of `holds`, `broken`, `not checked`."""
         if self.broken:
-            return BROKEN
-        return HOLDS if self.verdict is not None else NOT_CHECKED
+            return LintLevel.BROKEN
+        return LintLevel.HOLDS if self.verdict is not None else LintLevel.NOT_CHECKED

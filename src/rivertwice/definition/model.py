@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from rivertwice.core.homes import PIPELINE
+from rivertwice.core import PIPELINE
 from rivertwice.definition.airflow_section import AirflowSettings
 from rivertwice.definition.delivery_section import Delivery, FastPath, find_delivery_conflict, find_fast_conflict
 from rivertwice.definition.folds import StateType
@@ -49,7 +49,13 @@ class AlertLimits(BaseModel):
 #
 # It changes no row of the results, so it is in no fingerprint.
 
-ASK, AUTOMATIC, OFF = "ask", "automatic", "off"
+
+class RepairMode:
+    """Who decides on proposed repairs."""
+
+    ASK = "ask"
+    AUTOMATIC = "automatic"
+    OFF = "off"
 
 
 class RepairBudget(Strict):

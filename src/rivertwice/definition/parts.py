@@ -17,16 +17,20 @@ from pydantic import (
     model_validator,
 )
 
-from rivertwice.core.homes import TOPIC, explain_topic
+from rivertwice.core import TOPIC, explain_topic
 
 if TYPE_CHECKING:
     from rivertwice.definition.source import Source
 
-YAML_FILE = "pipeline.yaml"
-TRANSFORM_FILE = "transform.sql"
-ROWS_FILE = "rows.sql"
-FOLD_FILE = "fold.py"
-FAST_FILE = "fast.sql"
+
+class DefinitionFiles:
+    """Names of the files of a definition."""
+
+    YAML_FILE = "pipeline.yaml"
+    TRANSFORM_FILE = "transform.sql"
+    ROWS_FILE = "rows.sql"
+    FOLD_FILE = "fold.py"
+    FAST_FILE = "fast.sql"
 
 
 # The base of all parts of a definition.

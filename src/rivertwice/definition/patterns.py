@@ -88,7 +88,7 @@ def class_text(of: Ranges) -> str:
     return "[" + "".join(rf"\x{{{low:x}}}" + (rf"-\x{{{high:x}}}" if high > low else "") for low, high in of) + "]"
 
 
-JAVA, RE2 = "java", "re2"
+JAVA_ENGINE, RE2 = "java", "re2"
 MOST_WAYS = 100
 MOST_OF_TWO_WIDTHS = 100
 _parser: Any = import_module("re._parser")  # has no types; `sre_parse`, its public name, is deprecated
@@ -135,7 +135,7 @@ def matcher_of(pattern: str) -> Matcher:
         raise PatternError(message)
     reader = _Reader(ignore_case=bool(flags & re.IGNORECASE), dot_all=bool(flags & re.DOTALL))
     if not _REPEATED_GROUP.search(bare) and reader.is_steady(list(tree)):
-        return Matcher(JAVA, rf"\A(?:{pattern})\z")
+        return Matcher(JAVA_ENGINE, rf"\A(?:{pattern})\z")
     text = rf"\A(?:{reader.sequence(list(tree))})\z"
     import pyarrow as pa  # here, because a DAG's parse reads definitions too and must stay quick
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from rivertwice.core.errors import DefinitionError
+from rivertwice.core import DefinitionError
 
 FOLDER = "schemas"
 MAX_BYTES = 262_144

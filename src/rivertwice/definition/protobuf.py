@@ -16,7 +16,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, json_format, messag
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
-from rivertwice.core.errors import DefinitionError
+from rivertwice.core import DefinitionError
 from rivertwice.definition.avro import require_size
 from rivertwice.definition.pinned_files import MAX_BYTES
 

@@ -14,9 +14,7 @@ from google.protobuf import json_format
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
-from rivertwice.core.errors import DefinitionError
-from rivertwice.core.instants import to_iso
-from rivertwice.core.plain import Row
+from rivertwice.core import DefinitionError, Row, to_iso
 from rivertwice.definition.protobuf import TIMESTAMP, ProtoSchema
 
 REASON, DETAIL = "_why", "_about"

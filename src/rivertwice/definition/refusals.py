@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import ClassVar
 
-from rivertwice.core.errors import DefinitionError
+from rivertwice.core import DefinitionError
 
 
 @dataclass(frozen=True)
@@ -25,67 +26,85 @@ class FunctionRefusal:
 
 
 _LIFT = ", or disable the comparison with compare: false"
-CLOCK = FunctionRefusal("reads the clock, so a recompute gives another result", "use the event time" + _LIFT)
-WHO = FunctionRefusal(
-    "depends on who runs it and where, so stream and recompute may differ", "use a field of the record" + _LIFT
-)
-RANDOM = FunctionRefusal("gives another value in each run", "derive the value from fields of the row" + _LIFT)
-ORDER = FunctionRefusal(
-    "depends on the order of rows, which a recompute does not keep",
-    "use min, max, sum or count" + _LIFT,
-)
-SKETCH = FunctionRefusal(
-    "is approximate, so stream and recompute may differ", "use the exact percentile or count" + _LIFT
-)
-DISTINCT = FunctionRefusal(
-    "counts distinct values, which Spark does not support in a stream",
-    "group by the value in a separate pipeline, or count rows",
-    always=True,
-)
-PLACE = FunctionRefusal(
-    "depends on how rows were split into partitions", "derive the value from fields of the row" + _LIFT
-)
-JAVA = FunctionRefusal("runs Java code or reads outside the sources", "remove it; this is refused always", always=True)
-ONLY_STREAM = FunctionRefusal(
-    "exists only in a stream, so it cannot be recomputed",
-    "drop duplicates by key and event time" + _LIFT,
-)
+
+
+class Refusals:
+    """Why functions are refused."""
+
+    CLOCK: ClassVar[FunctionRefusal] = FunctionRefusal(
+        "reads the clock, so a recompute gives another result", "use the event time" + _LIFT
+    )
+    WHO: ClassVar[FunctionRefusal] = FunctionRefusal(
+        "depends on who runs it and where, so stream and recompute may differ", "use a field of the record" + _LIFT
+    )
+    RANDOM: ClassVar[FunctionRefusal] = FunctionRefusal(
+        "gives another value in each run", "derive the value from fields of the row" + _LIFT
+    )
+    ORDER: ClassVar[FunctionRefusal] = FunctionRefusal(
+        "depends on the order of rows, which a recompute does not keep",
+        "use min, max, sum or count" + _LIFT,
+    )
+    SKETCH: ClassVar[FunctionRefusal] = FunctionRefusal(
+        "is approximate, so stream and recompute may differ", "use the exact percentile or count" + _LIFT
+    )
+    DISTINCT: ClassVar[FunctionRefusal] = FunctionRefusal(
+        "counts distinct values, which Spark does not support in a stream",
+        "group by the value in a separate pipeline, or count rows",
+        always=True,
+    )
+    PLACE: ClassVar[FunctionRefusal] = FunctionRefusal(
+        "depends on how rows were split into partitions", "derive the value from fields of the row" + _LIFT
+    )
+    JAVA: ClassVar[FunctionRefusal] = FunctionRefusal(
+        "runs Java code or reads outside the sources", "remove it; this is refused always", always=True
+    )
+    ONLY_STREAM: ClassVar[FunctionRefusal] = FunctionRefusal(
+        "exists only in a stream, so it cannot be recomputed",
+        "drop duplicates by key and event time" + _LIFT,
+    )
+
 
 FUNCTIONS: dict[str, FunctionRefusal] = {
     **dict.fromkeys(
         (
             "current_timestamp", "now", "current_date", "curdate", "current_time", "localtimestamp", "current_timezone",
         ),
-        CLOCK,
+        Refusals.CLOCK,
     ),
-    **dict.fromkeys(("rand", "random", "randn", "uuid", "shuffle", "randstr", "uniform"), RANDOM),
+    **dict.fromkeys(("rand", "random", "randn", "uuid", "shuffle", "randstr", "uniform"), Refusals.RANDOM),
     **dict.fromkeys(
         (
             "first", "first_value", "last", "last_value", "any_value", "max_by", "min_by", "collect_list",
             "collect_set", "array_agg", "listagg", "string_agg", "mode", "row_number", "nth_value",
             "lag", "lead",
         ),
-        ORDER,
+        Refusals.ORDER,
     ),
     **dict.fromkeys(
         (
             "percentile_approx", "approx_percentile", "approx_count_distinct", "count_min_sketch",
             "histogram_numeric",
         ),
-        SKETCH,
+        Refusals.SKETCH,
     ),
-    **dict.fromkeys(("monotonically_increasing_id", "spark_partition_id", "input_file_name"), PLACE),
-    **dict.fromkeys(("current_user", "user", "session_user", "current_catalog", "current_database", "version"), WHO),
-    **dict.fromkeys(("input_file_block_start", "input_file_block_length"), PLACE),
-    **dict.fromkeys(("reflect", "java_method", "try_reflect", "read_files", "secret"), JAVA),
-    "dropduplicateswithinwatermark": ONLY_STREAM,
+    **dict.fromkeys(("monotonically_increasing_id", "spark_partition_id", "input_file_name"), Refusals.PLACE),
+    **dict.fromkeys(("current_user", "user", "session_user", "current_catalog", "current_database", "version"), Refusals.WHO),
+    **dict.fromkeys(("input_file_block_start", "input_file_block_length"), Refusals.PLACE),
+    **dict.fromkeys(("reflect", "java_method", "try_reflect", "read_files", "secret"), Refusals.JAVA),
+    "dropduplicateswithinwatermark": Refusals.ONLY_STREAM,
 }  # fmt: skip
 WINDOWED = frozenset(
     {"first", "first_value", "last", "last_value", "any_value", "row_number", "nth_value", "lag", "lead", "ntile"}
     | {"collect_list", "collect_set", "array_agg"}
 )
 """Functions that are exact with a total order, or if their result is sorted."""
-_PREFIXES = {"approx_": SKETCH, "hll_": SKETCH, "kll_": SKETCH, "theta_": SKETCH, "bitmap_": SKETCH}
+_PREFIXES = {
+    "approx_": Refusals.SKETCH,
+    "hll_": Refusals.SKETCH,
+    "kll_": Refusals.SKETCH,
+    "theta_": Refusals.SKETCH,
+    "bitmap_": Refusals.SKETCH,
+}
 _BARE = frozenset(
     {
         "current_timestamp",
@@ -159,7 +178,7 @@ def _find_refused(
         after = words[index + 1] if index + 1 < len(words) else ""
         before = words[index - 1].lower() if index else ""
         if word.lower() == "distinct" and before == "(" and not per_window:
-            refused.append((index - 2, f"{words[index - 2]}(DISTINCT ...)", DISTINCT))
+            refused.append((index - 2, f"{words[index - 2]}(DISTINCT ...)", Refusals.DISTINCT))
         bare = word.lower() in _BARE and word.lower() not in fields and before not in (".", "as")
         called = after == "(" or bare
         why = refusal_of(word) if called and re.match(r"[A-Za-z_`]", word) else None
@@ -187,7 +206,7 @@ def check_sql(sql: str, where: str, *, compared: bool, per_window: bool = False,
         message = f"{where}: {token_places(sql)[words.index(';')]}there is a ';'; a transform is exactly one SELECT: remove it"
         raise DefinitionError(message)
     if _FILE_READ.search(normalise(sql)):
-        message = f"{where} reads files; {JAVA.cause}: {JAVA.remedy}"
+        message = f"{where} reads files; {Refusals.JAVA.cause}: {Refusals.JAVA.remedy}"
         raise DefinitionError(message)
     refused = _find_refused(words, compared=compared, per_window=per_window, fields=fields)
     if refused:

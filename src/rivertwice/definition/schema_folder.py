@@ -13,8 +13,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from rivertwice.core.errors import ConfigError, RequestError
-from rivertwice.core.locks import lock
+from rivertwice.core import ConfigError, RequestError, lock
 from rivertwice.definition.avro import RULES, Compatibility
 from rivertwice.definition.pinned_files import MAX_BYTES, SUBJECT
 from rivertwice.definition.schema_registry import (

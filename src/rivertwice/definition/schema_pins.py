@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from avro import schema as avro_schema
 
-from rivertwice.core.errors import DefinitionError
+from rivertwice.core import DefinitionError
 from rivertwice.definition.avro import AvroSchema, meaning_of, narrow, parse_avro, read_findings
 from rivertwice.definition.pinned_files import FOLDER, file_name, proto_file_name, split_name
 from rivertwice.definition.protobuf import ProtoSchema, describe_absent, parse_proto, proto_findings, type_findings

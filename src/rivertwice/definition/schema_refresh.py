@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rivertwice.core.errors import RequestError
+from rivertwice.core import RequestError
 from rivertwice.definition.avro import AvroSchema, narrow, parse_avro, read_findings
 from rivertwice.definition.pinned_files import FOLDER, file_name, split_name
 from rivertwice.definition.schema_pins import field_findings

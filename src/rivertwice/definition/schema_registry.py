@@ -13,9 +13,7 @@ from typing import Literal, Protocol
 from avro.errors import AvroException
 from avro.io import BinaryDecoder, DatumReader
 
-from rivertwice.core.errors import ConfigError, RequestError
-from rivertwice.core.instants import to_iso
-from rivertwice.core.plain import Row
+from rivertwice.core import ConfigError, RequestError, Row, to_iso
 from rivertwice.definition.avro import AvroSchema, Compatibility, parse_avro, read_findings, rule_findings
 from rivertwice.definition.json_schema import document_findings, parse_json_schema
 from rivertwice.definition.pinned_files import SUBJECT

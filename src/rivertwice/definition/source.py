@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
-from rivertwice.core.text import meant
+from rivertwice.core import meant
 from rivertwice.definition.folds import NO_WATERMARK, sql_type
 from rivertwice.definition.parts import Column, Duration, EpochUnit, Strict, Topic, find_epochs_conflict, without_null
 from rivertwice.definition.pinned_files import MAX_ID, SUBJECT

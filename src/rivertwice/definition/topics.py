@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rivertwice.core.settings import Settings
+from rivertwice.core import Settings
 from rivertwice.definition.definition import Definition
-from rivertwice.log.kafka import ensure_topic
+from rivertwice.log import ensure_topic
 
 
 def create_topics(settings: Settings, definitions: Iterable[Definition]) -> dict[str, int]:

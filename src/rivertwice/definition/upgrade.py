@@ -19,7 +19,13 @@ from rivertwice.definition.parts import SOURCE
 # Each rule below is a change after which no comparison of served rows can ever pass, whatever was computed. So it is decided before
 # the first step, and by the same function at every later one.
 
-COMPARED, ACCEPTED, NEVER = "compared", "accepted", "never"
+
+class WayKind:
+    """How a version comes to serve."""
+
+    COMPARED = "compared"
+    ACCEPTED = "accepted"
+    NEVER = "never"
 
 
 @dataclass(frozen=True)
@@ -51,7 +57,7 @@ def decide_way(old: Definition, new: Definition, retyped: Mapping[str, tuple[str
     """
     never = tuple(dict.fromkeys(filter(None, (_find_updates(old), _find_updates(new)))))
     if never:
-        return Way(NEVER, never)
+        return Way(WayKind.NEVER, never)
     found = (
         find_no_counterpart(old, new, {**_retyped_by_folds(old, new), **(retyped or {})}),
         _find_other_records(old, new),
@@ -59,7 +65,7 @@ def decide_way(old: Definition, new: Definition, retyped: Mapping[str, tuple[str
         _find_unproved(new),
     )
     reasons = tuple(reason for reason in found if reason is not None)
-    return Way(ACCEPTED, reasons) if reasons else Way(COMPARED)
+    return Way(WayKind.ACCEPTED, reasons) if reasons else Way(WayKind.COMPARED)
 
 
 def explain_accepted(way: Way, version: str) -> str:
@@ -157,7 +163,13 @@ def _find_updates(definition: Definition) -> str | None:
     )
 
 
-SAME, RESUME, REFUSED = "same", "resume", "refused"
+class UpgradeKind:
+    """What an upgrade comes to."""
+
+    SAME = "same"
+    RESUME = "resume"
+    REFUSED = "refused"
+
 
 CARRIED = frozenset({*DECODE, "rows", "watermark", "late_policy"}) - frozenset(STATE)
 """Components that decide which records reach the state, but not its form: from the fork on the new values apply."""
@@ -208,8 +220,8 @@ def decide_upgrade(old: Bundle, new: Bundle, recorded: Mapping[str, str]) -> Upg
         )
     beside = decide_way(old.definition, new.definition)
     if obstacles:
-        return UpgradeDecision(REFUSED, changes, obstacles, beside)
-    return UpgradeDecision(RESUME if changes else SAME, changes, {}, beside)
+        return UpgradeDecision(UpgradeKind.REFUSED, changes, obstacles, beside)
+    return UpgradeDecision(UpgradeKind.RESUME if changes else UpgradeKind.SAME, changes, {}, beside)
 
 
 def _obstacle(change: ChangedComponent, new: Bundle) -> str | None:

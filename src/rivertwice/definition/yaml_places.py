@@ -10,8 +10,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from rivertwice.core.text import nearest
-from rivertwice.core.yaml_text import compose_yaml
+from rivertwice.core import compose_yaml, nearest
 
 _REMEDIES = {
     "extra_forbidden": "remove it or correct its name; docs/definitions.md lists the fields",

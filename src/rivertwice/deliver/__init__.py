@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rivertwice.core.face import lazy_names
-
 if TYPE_CHECKING:
     from rivertwice.deliver.aside import AsideStore, ask, read_aside, rename_asked, sinks_with_aside
     from rivertwice.deliver.check import DIFFERS, Checked, check_sink
@@ -16,31 +14,6 @@ if TYPE_CHECKING:
     from rivertwice.deliver.refusals import AsideEntry, describe_open
     from rivertwice.deliver.status import sinks_of, view_delivery, view_refused
 else:
-    __getattr__ = lazy_names(__name__)
+    from rivertwice.core.face import lazy_names
 
-__all__ = [
-    "DIFFERS",
-    "AsideEntry",
-    "AsideStore",
-    "Checked",
-    "Delivered",
-    "Deliverer",
-    "Note",
-    "ask",
-    "check_sink",
-    "committed_offsets",
-    "compare_fast",
-    "describe_open",
-    "noted_sinks",
-    "only_deliverer",
-    "read_aside",
-    "read_fast_owner",
-    "read_note",
-    "read_runs",
-    "rename_asked",
-    "sinks_of",
-    "sinks_with_aside",
-    "view_delivery",
-    "view_refused",
-    "write_note",
-]
+    __getattr__ = lazy_names(__name__)

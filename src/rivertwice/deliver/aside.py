@@ -14,9 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
-from rivertwice.core.errors import LedgerError
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.instants import to_iso
+from rivertwice.core import LedgerError, PipelineHome, to_iso
 from rivertwice.deliver.model import Position
 from rivertwice.deliver.note import folder_of
 from rivertwice.deliver.refusals import DISCARDED, Aside, AsideEntry

@@ -13,8 +13,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-from rivertwice.core.settings import Settings
-from rivertwice.definition.delivery_section import NEWEST, Delivery, KafkaDelivery
+from rivertwice.core import Settings
+from rivertwice.definition import Delivery, KafkaDelivery, RowsMode
 from rivertwice.deliver.aside import read_aside
 from rivertwice.deliver.deliver import make_sink
 from rivertwice.deliver.model import DeliveredColumns, Holding, Position, View
@@ -101,7 +101,7 @@ def _compare(settings: Settings, pipeline: str, name: str, asked: Delivery, hold
             rows.execute(_CREATE[side])
         if position is not None:
             view = source.look_to(None, position)
-            shape = source.shape(view, newest=asked.rows == NEWEST)
+            shape = source.shape(view, newest=asked.rows == RowsMode.NEWEST)
             _put(rows, "served", _served(source, view, position, shape))
             _put(rows, "held", holding.rows(shape, source.schema()))
         left_out = list(read_aside(settings.pipeline(pipeline), name, position).entries)

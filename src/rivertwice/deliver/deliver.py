@@ -27,17 +27,8 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from rivertwice.core.errors import LedgerError
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.instants import utc_now
-from rivertwice.core.settings import Settings
-from rivertwice.definition.delivery_section import (
-    NEWEST,
-    Delivery,
-    IcebergDelivery,
-    KafkaDelivery,
-    PostgresDelivery,
-)
+from rivertwice.core import LedgerError, PipelineHome, Settings, utc_now
+from rivertwice.definition import Delivery, IcebergDelivery, KafkaDelivery, PostgresDelivery, RowsMode
 from rivertwice.deliver.aside import RETRY, AsideStore, asks, discarded, done
 from rivertwice.deliver.model import DeliveredColumns, DeliveredRecord, DeliveryBatch, Holding, Line, Position, View
 from rivertwice.deliver.note import Note, only_deliverer, read_note, write_note
@@ -147,7 +138,7 @@ class Deliverer:
         self._name = name
         self._sink = sink or make_sink(settings, pipeline, name, asked)
         self._now = now
-        self._newest = asked.rows == NEWEST
+        self._newest = asked.rows == RowsMode.NEWEST
         self._source = ServingSource(settings, pipeline)
         self._poll_s = POLL_S if isinstance(self._home.tables.changelog, Path) else POLL_S3_S
         if isinstance(asked, IcebergDelivery):

@@ -14,16 +14,20 @@ from datetime import datetime
 from pathlib import Path
 from typing import TextIO
 
-from rivertwice.core.errors import LeaseLostError, LedgerError
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.instants import parse_iso, to_iso
-from rivertwice.core.locks import open_locked
-from rivertwice.core.processes import Started, is_alive, own_start
-from rivertwice.definition.fingerprint import fingerprint_of
-from rivertwice.definition.model import Definition
-from rivertwice.definition.refusals import normalise
+from rivertwice.core import (
+    LeaseLostError,
+    LedgerError,
+    PipelineHome,
+    Started,
+    is_alive,
+    open_locked,
+    own_start,
+    parse_iso,
+    to_iso,
+)
+from rivertwice.definition import Definition, fingerprint_of, normalise
 from rivertwice.storage import encode_json, put_json_if_absent, read_json, replace_json
-from rivertwice.stream.checkpoint import read_planned
+from rivertwice.stream import read_planned
 
 FORMAT = 1
 

@@ -8,18 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from rivertwice.core.errors import RequestError
-from rivertwice.core.settings import Settings
-from rivertwice.definition.bundle import load_bundle
-from rivertwice.definition.definition import Definition, load_definition
-from rivertwice.definition.parts import RECORD
+from rivertwice.core import RequestError, Settings
+from rivertwice.definition import RECORD, Definition, load_bundle, load_definition
 from rivertwice.deliver.fast import FastRun, committed_offsets, read_runs
-from rivertwice.engine.compile import decode_fast, decode_view, fast_checks
-from rivertwice.engine.relations import accepted
-from rivertwice.engine.views import fast_records, fast_rows
-from rivertwice.log import kafka
-from rivertwice.log.addresses import OffsetRanges, drop_empty
-from rivertwice.log.records import read_ranges
+from rivertwice.engine import accepted, decode_fast, decode_view, fast_checks, fast_records, fast_rows
+from rivertwice.log import OffsetRanges, drop_empty, kafka, read_ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -16,11 +16,8 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rivertwice.core.errors import RivertwiceError
-from rivertwice.core.instants import utc_now
-from rivertwice.core.processes import run_process, stop_on_signals
-from rivertwice.core.settings import Settings
-from rivertwice.definition.bundle import Bundle, build_bundle, save_bundle
+from rivertwice.core import RivertwiceError, Settings, run_process, stop_on_signals, utc_now
+from rivertwice.definition import Bundle, build_bundle, save_bundle
 from rivertwice.deliver.fast import (
     FastRun,
     committed_offsets,
@@ -31,14 +28,10 @@ from rivertwice.deliver.fast import (
     record_run,
     take_fast_lock,
 )
-from rivertwice.engine.compile import decode_fast
-from rivertwice.engine.relations import accepted
-from rivertwice.engine.session import spark_session
-from rivertwice.engine.views import fast_records, fast_rows
-from rivertwice.log import kafka
-from rivertwice.log.kafka import spark_options
-from rivertwice.stream.begin import require_checked
-from rivertwice.timeline.sequence import head
+from rivertwice.engine import accepted, decode_fast, fast_records, fast_rows, spark_session
+from rivertwice.log import kafka, spark_options
+from rivertwice.stream import require_checked
+from rivertwice.timeline import head
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -29,8 +29,8 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.utils.config import Config
 
-from rivertwice.core.errors import ConfigError, LostRaceError, ServiceError
-from rivertwice.definition.delivery_section import IcebergDelivery
+from rivertwice.core import ConfigError, LostRaceError, ServiceError
+from rivertwice.definition import IcebergDelivery
 from rivertwice.deliver.model import EMIT, WITHDRAW, DeliveredColumns, DeliveredRecord, DeliveryBatch, Holding, Position
 from rivertwice.deliver.refusals import SetAside, none_aside
 from rivertwice.deliver.wire import key_start, plain, position_from_json, position_held, position_to_json, row_selection

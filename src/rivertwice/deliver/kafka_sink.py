@@ -10,10 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from rivertwice.core.errors import LedgerError, RequestError
-from rivertwice.core.settings import Settings
-from rivertwice.core.waits import Deadline
-from rivertwice.definition.delivery_section import KafkaDelivery
+from rivertwice.core import Deadline, LedgerError, RequestError, Settings
+from rivertwice.definition import KafkaDelivery
 from rivertwice.deliver.model import DeliveredColumns, DeliveredRecord, DeliveryBatch, Holding, Position
 from rivertwice.deliver.refusals import RefusedRecord, SetAside, none_aside
 from rivertwice.deliver.wire import (
@@ -25,9 +23,7 @@ from rivertwice.deliver.wire import (
     value_text,
     values_of,
 )
-from rivertwice.log import kafka
-from rivertwice.log.outbox import Outbox
-from rivertwice.log.reader import read_to
+from rivertwice.log import Outbox, kafka, read_to
 
 STILL_S = 30.0
 """Seconds for which a check waits for a moment in which the sink takes no step."""

@@ -9,8 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from rivertwice.timeline.lineage import Segment
-from rivertwice.timeline.serving import Publication
+from rivertwice.timeline import Publication, Segment
 
 EMIT, CORRECT, WITHDRAW = "emit", "correct", "withdraw"
 BATCHES, PUBLISHED, MOVED = "batches", "publication", "move"

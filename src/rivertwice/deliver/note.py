@@ -13,10 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from rivertwice.core.errors import LeaseLostError
-from rivertwice.core.homes import PipelineHome, require_name
-from rivertwice.core.instants import parse_iso, to_iso
-from rivertwice.core.locks import lock_or_refuse
+from rivertwice.core import LeaseLostError, PipelineHome, lock_or_refuse, parse_iso, require_name, to_iso
 from rivertwice.deliver.model import Position
 from rivertwice.deliver.wire import plain_position, position_of
 from rivertwice.storage import read_json, replace_json

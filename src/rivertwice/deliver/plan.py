@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from rivertwice.core.errors import LedgerError
-from rivertwice.definition.kinds.stateful import FOREVER_MS
+from rivertwice.core import LedgerError
+from rivertwice.definition import FOREVER_MS
 from rivertwice.deliver.model import (
     BATCHES,
     BEFORE_ALL,
@@ -29,8 +29,7 @@ from rivertwice.deliver.model import (
     StepPart,
     View,
 )
-from rivertwice.timeline.lineage import Segment
-from rivertwice.timeline.serving import Publication
+from rivertwice.timeline import Publication, Segment
 
 
 @dataclass(frozen=True)

@@ -24,9 +24,8 @@ import pyarrow as pa
 from psycopg import sql
 from psycopg.abc import RV, PQGen
 
-from rivertwice.core.errors import ConfigError, LedgerError, LostRaceError, ServiceError
-from rivertwice.core.waits import Deadline
-from rivertwice.definition.delivery_section import POSITIONS, PostgresDelivery
+from rivertwice.core import ConfigError, Deadline, LedgerError, LostRaceError, ServiceError
+from rivertwice.definition import POSITIONS, PostgresDelivery
 from rivertwice.deliver.model import WITHDRAW, DeliveredColumns, DeliveredRecord, DeliveryBatch, Holding, Position
 from rivertwice.deliver.refusals import RefusedRecord, SetAside, isolate, none_aside
 from rivertwice.deliver.wire import key_start, plain, position_from_json, position_held, position_to_json, row_selection

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivertwice.core.errors import LedgerError
+from rivertwice.core import LedgerError
 from rivertwice.deliver.model import (
     BATCHES,
     CORRECT,
@@ -25,10 +25,16 @@ from rivertwice.deliver.model import (
     View,
 )
 from rivertwice.deliver.wire import key_text
-from rivertwice.timeline.key_view import as_folded
-from rivertwice.timeline.lineage import Segment
-from rivertwice.timeline.served_rows import newest_by
-from rivertwice.timeline.serving import STREAM_SEQ, Publication, select_replaced, select_served, to_epoch_ms
+from rivertwice.timeline import (
+    STREAM_SEQ,
+    Publication,
+    Segment,
+    as_folded,
+    newest_by,
+    select_replaced,
+    select_served,
+    to_epoch_ms,
+)
 
 Ranges = Sequence[tuple[int, int]]
 _Row = tuple[tuple[Any, ...], RowOrigin]

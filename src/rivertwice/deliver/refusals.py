@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Protocol
 
-from rivertwice.core.errors import ConfigError
-from rivertwice.core.instants import to_iso
+from rivertwice.core import ConfigError, to_iso
 from rivertwice.deliver.model import WITHDRAW, DeliveredRecord, RowOrigin
 from rivertwice.deliver.wire import address_json, plain
 

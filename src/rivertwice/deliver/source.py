@@ -13,23 +13,26 @@ from datetime import timedelta
 
 import pyarrow as pa
 
-from rivertwice.core.errors import LedgerError
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.installed import base_of
-from rivertwice.core.instants import to_iso
-from rivertwice.core.settings import Settings
-from rivertwice.definition.bundle import load_bundle_definition
-from rivertwice.definition.windows import Window
+from rivertwice.core import LedgerError, PipelineHome, Settings, base_of, to_iso
+from rivertwice.definition import Window, load_bundle_definition
 from rivertwice.deliver.model import Committed, DeliveredColumns, Line, Newest, Position, View
 from rivertwice.deliver.plan import is_continued
 from rivertwice.storage import Table, Where
-from rivertwice.timeline.intact import check_corrections
-from rivertwice.timeline.key_view import folded_views
-from rivertwice.timeline.ledger import LedgerRow, read_ledger
-from rivertwice.timeline.lineage import Timeline, path_of, path_semantics, select_on_path
-from rivertwice.timeline.sequence import Entry, read_sequence, select_head
-from rivertwice.timeline.served_rows import publications_of
-from rivertwice.timeline.serving import Publication
+from rivertwice.timeline import (
+    Entry,
+    LedgerRow,
+    Publication,
+    Timeline,
+    check_corrections,
+    folded_views,
+    path_of,
+    path_semantics,
+    publications_of,
+    read_ledger,
+    read_sequence,
+    select_head,
+    select_on_path,
+)
 
 AGAIN_S = 2.0  # a stamp is a time of the file system: two commits may have one
 

@@ -6,11 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from rivertwice.core.errors import RivertwiceError
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.settings import Settings
-from rivertwice.definition.definition import load_definition
-from rivertwice.definition.delivery_section import Delivery, IcebergDelivery
+from rivertwice.core import PipelineHome, RivertwiceError, Settings
+from rivertwice.definition import Delivery, IcebergDelivery, load_definition
 from rivertwice.deliver.aside import read_aside
 from rivertwice.deliver.model import Position
 from rivertwice.deliver.note import Note, read_note

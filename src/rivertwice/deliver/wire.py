@@ -10,9 +10,8 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
-from rivertwice.core.errors import LedgerError
-from rivertwice.core.instants import to_iso
-from rivertwice.definition.delivery_section import ALL, NEWEST
+from rivertwice.core import LedgerError, to_iso
+from rivertwice.definition import RowsMode
 from rivertwice.deliver.model import WITHDRAW, DeliveredColumns, DeliveredRecord, Position, RowOrigin, StepPart
 
 FORMAT = 1
@@ -147,7 +146,7 @@ def position_of(values: Mapping[str, Any]) -> Position:
 
 def row_selection(shape: DeliveredColumns) -> dict[str, Any]:
     """Return the values that are stored beside a position if not all rows are delivered."""
-    return {} if shape.newest is None else {ROWS: NEWEST}
+    return {} if shape.newest is None else {ROWS: RowsMode.NEWEST}
 
 
 def check_rows(shape: DeliveredColumns, more: Mapping[str, Any], sink: str) -> None:
@@ -156,7 +155,7 @@ def check_rows(shape: DeliveredColumns, more: Mapping[str, Any], sink: str) -> N
     Raises:
         LedgerError: the sink was filled with all rows and is asked for the newest, or the reverse.
     """
-    held, asked = more.get(ROWS, ALL), row_selection(shape).get(ROWS, ALL)
+    held, asked = more.get(ROWS, RowsMode.ALL), row_selection(shape).get(ROWS, RowsMode.ALL)
     if held != asked:
         message = (
             f"sink {sink} of {shape.pipeline} was filled with rows: {held}, and the definition says rows: {asked} now; what it holds "

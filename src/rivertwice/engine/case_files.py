@@ -10,15 +10,17 @@ from typing import Any, Self
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from rivertwice.core.errors import DefinitionError, RequestError
-from rivertwice.core.instants import parse_iso, to_iso
-from rivertwice.core.plain import Row
-from rivertwice.core.yaml_text import read_yaml
-from rivertwice.definition.avro import encode_avro, prefixed
-from rivertwice.definition.model import Definition
-from rivertwice.definition.protobuf_read import encode_proto, indexes_of
-from rivertwice.definition.source import Source
-from rivertwice.definition.yaml_places import describe, describe_yaml_error
+from rivertwice.core import DefinitionError, RequestError, Row, parse_iso, read_yaml, to_iso
+from rivertwice.definition import (
+    Definition,
+    Source,
+    describe,
+    describe_yaml_error,
+    encode_avro,
+    encode_proto,
+    indexes_of,
+    prefixed,
+)
 from rivertwice.engine.decode import REASONS, SCHEMA_ID_HEADER
 
 

@@ -19,14 +19,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from rivertwice.core.errors import DefinitionError, RequestError, RivertwiceError
-from rivertwice.core.instants import parse_iso, to_iso
-from rivertwice.core.plain import Row
-from rivertwice.core.text import meant
-from rivertwice.definition.definition import load_definition
-from rivertwice.definition.model import Definition
-from rivertwice.definition.parts import RECORD, same_value
-from rivertwice.definition.source import Source, parts_of, value_at
+from rivertwice.core import DefinitionError, RequestError, RivertwiceError, Row, meant, parse_iso, to_iso
+from rivertwice.definition import RECORD, Definition, Source, load_definition, parts_of, same_value, value_at
 from rivertwice.engine.case_files import Case, case_paths, load_case, record_headers, record_value, source_of
 from rivertwice.engine.checks import describe_refusal
 from rivertwice.engine.compile import batch_rows, compile_stream, decode_view

@@ -12,12 +12,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rivertwice.core.errors import ConfigError, DefinitionError, RequestError
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.instants import parse_iso, to_iso
-from rivertwice.core.settings import Settings
-from rivertwice.definition.bundle import Bundle, build_bundle
-from rivertwice.definition.lint_finding import CheckReport, Judgement
+from rivertwice.core import ConfigError, DefinitionError, PipelineHome, RequestError, Settings, parse_iso, to_iso
+from rivertwice.definition import Bundle, CheckReport, Judgement, build_bundle
 from rivertwice.storage import read_json, replace_json
 
 if TYPE_CHECKING:

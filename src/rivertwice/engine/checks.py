@@ -17,13 +17,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from rivertwice.core.errors import DefinitionError
-from rivertwice.core.instants import EPOCH
-from rivertwice.core.text import did_you_mean, meant
-from rivertwice.definition.model import Definition
-from rivertwice.definition.parts import FAST_FILE, RECORD, ROWS_FILE, YAML_FILE
-from rivertwice.definition.refusals import RANDOM
-from rivertwice.definition.source import InSet, Pattern, Range, Source
+from rivertwice.core import EPOCH, DefinitionError, did_you_mean, meant
+from rivertwice.definition import RECORD, Definition, DefinitionFiles, InSet, Pattern, Range, Refusals, Source
 from rivertwice.engine.compile import result_schema, row_checks
 from rivertwice.engine.compilers import compiler_of
 from rivertwice.engine.plan_check import ROW_NODES, computed_keys, find_plan_refusals, inexact_columns, unfit_keys
@@ -70,14 +65,14 @@ def examine_definition(spark: SparkSession, definition: Definition, where: str |
     where, examined = where or definition.name, Examined()
     rows = {}
     for view, source in definition.sources.items():
-        with _named(examined, f"{where}/{YAML_FILE}", spark, definition):
+        with _named(examined, f"{where}/{DefinitionFiles.YAML_FILE}", spark, definition):
             _check_patterns(spark, source)
         rows[view] = spark.createDataFrame(sample_rows(definition, source), rows_schema(source))
     if definition.rows_sql is not None:
-        with _named(examined, f"{where}/{ROWS_FILE}", spark, definition) as report:
+        with _named(examined, f"{where}/{DefinitionFiles.ROWS_FILE}", spark, definition) as report:
             report(_rows_findings(spark, definition, *rows.values()))
     if definition.fast is not None:
-        with _named(examined, f"{where}/{FAST_FILE}", spark, definition) as report:
+        with _named(examined, f"{where}/{DefinitionFiles.FAST_FILE}", spark, definition) as report:
             report(_fast_findings(spark, definition))
     with _named(examined, f"{where}/{definition.window.kind.code_file}", spark, definition) as report:
         _examine_result(spark, definition, rows, examined, report)
@@ -201,7 +196,10 @@ def _changing_columns(
         for name in compared
         if Counter(repr(row.get(name)) for row in first) != Counter(repr(row.get(name)) for row in second)
     ]
-    return [f"result column {name!r} {RANDOM.cause}, over the same rows; {RANDOM.remedy}" for name in different]
+    return [
+        f"result column {name!r} {Refusals.RANDOM.cause}, over the same rows; {Refusals.RANDOM.remedy}"
+        for name in different
+    ]
 
 
 def _check_columns(definition: Definition, plan: DataFrame) -> None:

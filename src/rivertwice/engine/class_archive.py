@@ -19,8 +19,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
-from rivertwice.core.errors import RivertwiceError
-from rivertwice.core.settings import Settings
+from rivertwice.core import RivertwiceError, Settings
 from rivertwice.engine.java import java_env
 
 # Steps of set-up: each prints one line with its result and its duration.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from rivertwice.core.errors import DefinitionError
-from rivertwice.definition.model import Definition
+from rivertwice.core import DefinitionError
+from rivertwice.definition import Definition
 from rivertwice.engine.compilers import compiler_of
 from rivertwice.engine.decode import ADDRESS, decode
 from rivertwice.engine.interval_rows import RowsOf, VersionsAt, no_versions

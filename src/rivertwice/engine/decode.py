@@ -22,22 +22,30 @@ from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from rivertwice.definition.avro import AvroSchema, wide_decimals
-from rivertwice.definition.parts import MICROS, TIMESTAMP, epoch_bounds
-from rivertwice.definition.patterns import JAVA, PatternError, match_whole, matcher_of
-from rivertwice.definition.protobuf_read import DETAIL, REASON, ProtoReader
-from rivertwice.definition.source import (
+from rivertwice.definition import (
+    DETAIL,
+    JAVA_ENGINE,
+    MICROS,
     MOST_DIGITS,
+    REASON,
+    TIMESTAMP,
+    AvroSchema,
     InSet,
     NotNull,
     Pattern,
+    PatternError,
+    ProtoReader,
     Range,
     RecordRule,
     Source,
     decimal_digits,
+    epoch_bounds,
     json_path,
+    match_whole,
+    matcher_of,
     nested_type,
     parts_of,
+    wide_decimals,
 )
 from rivertwice.engine.envelope import (
     Case,
@@ -466,7 +474,7 @@ def _matches(pattern: str, value: Column) -> Column:
         matcher = matcher_of(pattern)
     except PatternError:  # in a bundle that ran before such patterns were refused; its meaning must not change
         return value.rlike(rf"\A(?:{pattern})\z")
-    if matcher.engine == JAVA:
+    if matcher.engine == JAVA_ENGINE:
         return value.rlike(matcher.text)
 
     def match(values: pa.Array) -> pa.Array:

@@ -14,7 +14,7 @@ from collections.abc import Collection
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from rivertwice.definition.source import DELETED, OP, TS_MS, Source
+from rivertwice.definition import DELETED, OP, TS_MS, Source
 
 # Confluent's prefix before a value: byte 0 and the schema's id in four bytes. None of these expressions can throw.
 

@@ -17,8 +17,8 @@ import zlib
 from bisect import bisect_left
 from collections.abc import Mapping
 
-from rivertwice.core.errors import CheckpointError
-from rivertwice.definition.model import Definition
+from rivertwice.core import CheckpointError
+from rivertwice.definition import Definition
 
 PER_KEY = 0
 """The number of buckets that means a separate state for each key."""

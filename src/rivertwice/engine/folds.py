@@ -25,9 +25,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
-from rivertwice.definition.folds import Emitted, FoldRun, FoldSource, FoldSpec
-from rivertwice.definition.model import Definition
-from rivertwice.definition.parts import RECORD, ROW, SOURCE, same_value
+from rivertwice.definition import RECORD, ROW, SOURCE, Definition, Emitted, FoldRun, FoldSource, FoldSpec, same_value
 from rivertwice.engine.fold_buckets import PER_KEY, Bucket, require_buckets
 
 if TYPE_CHECKING:

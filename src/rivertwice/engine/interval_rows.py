@@ -23,9 +23,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from rivertwice.definition.model import Definition
-from rivertwice.definition.parts import RECORD, VALID_FROM, VALID_TO, format_duration
-from rivertwice.definition.source import Source
+from rivertwice.definition import RECORD, VALID_FROM, VALID_TO, Definition, Source, format_duration
 from rivertwice.engine.envelope import is_gone
 from rivertwice.engine.views import record_column, run_views
 

@@ -14,8 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rivertwice.core.errors import ConfigError, ServiceError
-from rivertwice.core.settings import Settings
+from rivertwice.core import ConfigError, ServiceError, Settings
 
 SUPPORTED = (17, 21)
 _VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')

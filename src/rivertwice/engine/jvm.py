@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rivertwice.core.settings import Settings
+from rivertwice.core import Settings
 from rivertwice.engine.class_archive import class_options
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rivertwice.definition.refusals import CLOCK, DISTINCT, JAVA, ORDER, PLACE, RANDOM, SKETCH, WHO, FunctionRefusal
+from rivertwice.definition import FunctionRefusal, Refusals
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -16,17 +16,18 @@ RESULT_NODES = ROW_NODES | {"Aggregate"}
 HOPPING_NODES = frozenset({"Expand"})
 _CLASSES: dict[str, FunctionRefusal] = {
     **dict.fromkeys(
-        ("CurrentTimestamp", "Now", "CurrentDate", "CurrentTime", "LocalTimestamp", "CurrentBatchTimestamp"), CLOCK
+        ("CurrentTimestamp", "Now", "CurrentDate", "CurrentTime", "LocalTimestamp", "CurrentBatchTimestamp"),
+        Refusals.CLOCK,
     ),
-    **dict.fromkeys(("CurrentUser", "CurrentDatabase", "CurrentCatalog", "CurrentTimeZone"), CLOCK),
-    "SparkVersion": WHO,
-    **dict.fromkeys(("Rand", "Randn", "RandStr", "Uniform", "Uuid", "Shuffle"), RANDOM),
+    **dict.fromkeys(("CurrentUser", "CurrentDatabase", "CurrentCatalog", "CurrentTimeZone"), Refusals.CLOCK),
+    "SparkVersion": Refusals.WHO,
+    **dict.fromkeys(("Rand", "Randn", "RandStr", "Uniform", "Uuid", "Shuffle"), Refusals.RANDOM),
     **dict.fromkeys(
-        ("First", "Last", "AnyValue", "MaxBy", "MinBy", "CollectList", "CollectSet", "ListAgg", "Mode"), ORDER
+        ("First", "Last", "AnyValue", "MaxBy", "MinBy", "CollectList", "CollectSet", "ListAgg", "Mode"), Refusals.ORDER
     ),
-    **dict.fromkeys(("ApproximatePercentile", "HyperLogLogPlusPlus", "CountMinSketchAgg"), SKETCH),
-    **dict.fromkeys(("MonotonicallyIncreasingID", "SparkPartitionID", "InputFileName"), PLACE),
-    **dict.fromkeys(("CallMethodViaReflection", "ScalaUDF", "PythonUDF", "PythonUDAF", "HiveSimpleUDF"), JAVA),
+    **dict.fromkeys(("ApproximatePercentile", "HyperLogLogPlusPlus", "CountMinSketchAgg"), Refusals.SKETCH),
+    **dict.fromkeys(("MonotonicallyIncreasingID", "SparkPartitionID", "InputFileName"), Refusals.PLACE),
+    **dict.fromkeys(("CallMethodViaReflection", "ScalaUDF", "PythonUDF", "PythonUDAF", "HiveSimpleUDF"), Refusals.JAVA),
 }
 _WRITTEN = {"GlobalLimit": "LIMIT", "LocalLimit": "LIMIT", "Sort": "ORDER BY"}
 """Nodes of a plan that a user knows by another word."""
@@ -150,13 +151,13 @@ def refusal_of_expression(expression: Any) -> FunctionRefusal | None:
     """Return why an expression of a plan is refused, or None."""
     name = class_of(expression)
     if name == "AggregateExpression" and expression.isDistinct():
-        return DISTINCT
+        return Refusals.DISTINCT
     if name in _CLASSES:
         return _CLASSES[name]
     if name.startswith(("Hll", "Kll", "Theta", "Bitmap", "Approx")):
-        return SKETCH
+        return Refusals.SKETCH
     leaf = expression.children().size() == 0
-    return RANDOM if leaf and not expression.deterministic() else None
+    return Refusals.RANDOM if leaf and not expression.deterministic() else None
 
 
 def _adds_doubles(expression: Any) -> bool:

@@ -9,8 +9,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from rivertwice.definition.model import Definition
-from rivertwice.definition.source import Source
+from rivertwice.definition import Definition, Source
 from rivertwice.engine.decode import DEAD_COLUMNS, HASH, decode
 from rivertwice.engine.row_errors import RowChecks
 from rivertwice.engine.views import run_views

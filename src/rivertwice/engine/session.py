@@ -16,10 +16,8 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from rivertwice.core.one_command import is_one_command, shows_stacks
-from rivertwice.core.settings import Settings
-from rivertwice.core.waits import Deadline
-from rivertwice.definition.model import DefinitionFile
+from rivertwice.core import Deadline, Settings, is_one_command, shows_stacks
+from rivertwice.definition import DefinitionFile
 from rivertwice.engine.java import java_env
 from rivertwice.engine.jvm import QUICK_JVM, is_quick, start_confs
 

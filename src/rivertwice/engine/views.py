@@ -8,9 +8,7 @@ from collections.abc import Mapping
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from rivertwice.definition.folds import PARTITION_SHIFT
-from rivertwice.definition.model import Definition
-from rivertwice.definition.parts import RECORD
+from rivertwice.definition import PARTITION_SHIFT, RECORD, Definition
 
 # A temp view lives from its creation to the analysis of one statement; two threads of one session must not mix.
 _VIEW = threading.Lock()

@@ -25,9 +25,7 @@ from typing import IO, Any
 
 import psutil
 
-from rivertwice.core.processes import end_sessions, is_alive, session_members, start_detached
-from rivertwice.core.settings import Settings
-from rivertwice.core.waits import Deadline
+from rivertwice.core import Deadline, Settings, end_sessions, is_alive, session_members, start_detached
 from rivertwice.storage import LogFile, read_json
 
 START_S, WAIT_S, STOP_S = 30.0, 30.0, 10.0

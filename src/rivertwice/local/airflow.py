@@ -25,12 +25,21 @@ from typing import TYPE_CHECKING
 import psutil
 
 from rivertwice.airflow import SPARK_CONNECTION, SPARK_POOL, find_definitions, spark_environment
-from rivertwice.core.errors import ServiceError
-from rivertwice.core.locks import lock
-from rivertwice.core.ports import held_ports
-from rivertwice.core.processes import NEVER_SEEN, Life, Started, end_sessions, look, started_of
-from rivertwice.core.settings import Settings
-from rivertwice.core.waits import Deadline, Progress, report_nothing
+from rivertwice.core import (
+    NEVER_SEEN,
+    Deadline,
+    Life,
+    Progress,
+    ServiceError,
+    Settings,
+    Started,
+    end_sessions,
+    held_ports,
+    lock,
+    look,
+    report_nothing,
+    started_of,
+)
 from rivertwice.local.fork_server import ForkServer
 
 if TYPE_CHECKING:

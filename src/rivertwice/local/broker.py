@@ -28,14 +28,9 @@ from pathlib import Path
 
 import psutil
 
-from rivertwice.core.errors import ServiceError
-from rivertwice.core.locks import lock, open_locked
-from rivertwice.core.ports import held_ports
-from rivertwice.core.processes import is_running, start_detached
-from rivertwice.core.settings import Settings
-from rivertwice.core.waits import Deadline
-from rivertwice.engine.java import java_env
-from rivertwice.log.reach import find_silence
+from rivertwice.core import Deadline, ServiceError, Settings, held_ports, is_running, lock, open_locked, start_detached
+from rivertwice.engine import java_env
+from rivertwice.log import find_silence
 from rivertwice.storage import read_json, replace_bytes, replace_json
 
 # Configuration of the embedded broker: properties, logging.
@@ -164,7 +159,7 @@ def start_broker(
         ServiceError: it did not come up; the message names the log.
         ConfigError: there is no Java.
     """
-    from rivertwice.log.send import await_kafka  # Kafka's client: `status` needs none if no broker runs
+    from rivertwice.log import await_kafka
 
     if settings.bootstrap:
         return BrokerInfo(settings.bootstrap, None, await_kafka(settings))
@@ -181,7 +176,7 @@ def _adopt_or_launch(settings: Settings, launch: Callable[[int], int]) -> int:
     A process that was killed a moment ago still holds the lock while the system takes it down, so this waits for a lock
     without a living owner.
     """
-    from rivertwice.log.send import ask_cluster_id
+    from rivertwice.log import ask_cluster_id
 
     folder = settings.broker
     for _ in Deadline.after(STOP_SECONDS).polls(0.1):
@@ -230,7 +225,7 @@ def broker_status(settings: Settings) -> BrokerInfo | None:
         return None
     if find_silence(settings) is not None:
         return None
-    from rivertwice.log.send import ask_cluster_id
+    from rivertwice.log import ask_cluster_id
 
     cluster_id = ask_cluster_id(settings, 5.0)
     if cluster_id is None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
-from rivertwice.definition.source import MOST_PARTS, PART, value_at
+from rivertwice.definition import MOST_PARTS, PART, value_at
 from rivertwice.local import sample as times
 from rivertwice.local.read_file import field_name
 from rivertwice.local.sample import RecordSample

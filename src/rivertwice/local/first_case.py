@@ -14,8 +14,7 @@ from typing import Any
 
 import yaml
 
-from rivertwice.core.instants import EPOCH, to_iso
-from rivertwice.core.plain import Row
+from rivertwice.core import EPOCH, Row, to_iso
 from rivertwice.local.guess import Guess
 from rivertwice.local.sample import SampleRecord, as_instant
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from rivertwice.core.errors import ServiceError
+from rivertwice.core import ServiceError
 
 SHARED = (
     "airflow.cli.commands.dag_processor_command",

@@ -9,9 +9,8 @@ from datetime import datetime, timedelta
 from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any
 
-from rivertwice.core.errors import RequestError
-from rivertwice.core.text import did_you_mean
-from rivertwice.definition.parts import format_duration
+from rivertwice.core import RequestError, did_you_mean
+from rivertwice.definition import format_duration
 from rivertwice.local.fields import CERTAIN, COLUMN, GUESS, LIKELY, UNKNOWN, FieldGuess, flatten, guess_fields
 from rivertwice.local.sample import ISO, RecordSample, as_instant, is_time_name, name_score, words_of
 

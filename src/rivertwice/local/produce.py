@@ -11,15 +11,11 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from rivertwice.core.errors import RequestError
-from rivertwice.core.instants import to_ms, utc_now
-from rivertwice.core.settings import Settings
-from rivertwice.definition.definition import Definition
-from rivertwice.definition.source import value_at
+from rivertwice.core import RequestError, Settings, to_ms, utc_now
+from rivertwice.definition import Definition, value_at
 from rivertwice.local.read_file import as_fields, file_values
 from rivertwice.local.sample import as_instant
-from rivertwice.log.kafka import end_offsets
-from rivertwice.log.send import send_records
+from rivertwice.log import end_offsets, send_records
 
 AT_ONCE = 10_000
 """Records that are in memory at the same time."""

@@ -12,9 +12,7 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from rivertwice.core.errors import RequestError
-from rivertwice.core.instants import to_iso
-from rivertwice.core.plain import Row
+from rivertwice.core import RequestError, Row, to_iso
 from rivertwice.local.sample import RecordSample, SampleRecord, parse_object, with_zone
 
 JSON_ENDINGS, CSV_ENDINGS, PARQUET_ENDINGS = (".jsonl", ".ndjson", ".json"), (".csv", ".tsv"), (".parquet",)
@@ -29,7 +27,7 @@ def field_name(column: str) -> str:
     return name if name[:1].isalpha() else f"c_{name}".rstrip("_")
 
 
-def read_file(path: Path, topic: str, most: int, zone: ZoneInfo | None = None) -> RecordSample:
+def sample_file(path: Path, topic: str, most: int, zone: ZoneInfo | None = None) -> RecordSample:
     """Return a sample of the first `most` records of a file.
 
     Args:

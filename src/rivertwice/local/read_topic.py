@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rivertwice.core.errors import RequestError, RivertwiceError
-from rivertwice.core.instants import from_ms
-from rivertwice.core.settings import Settings
-from rivertwice.definition.avro import parse_avro
-from rivertwice.definition.pinned_files import file_name
-from rivertwice.definition.schema_pins import field_types
-from rivertwice.definition.schema_registry import URL_ENV, SchemaVersion, decode_avro, open_registry
+from rivertwice.core import RequestError, RivertwiceError, Settings, from_ms
+from rivertwice.definition import URL_ENV, SchemaVersion, decode_avro, field_types, file_name, open_registry, parse_avro
 from rivertwice.local.guess import view_name
 from rivertwice.local.sample import (
     FRAME_BYTES,
@@ -22,10 +17,10 @@ from rivertwice.local.sample import (
     parse_json_records,
     with_value,
 )
-from rivertwice.log.reader import TopicSample, sample_topic
+from rivertwice.log import TopicSample, sample_topic
 
 
-def read_topic(settings: Settings, topic: str, most: int) -> RecordSample:
+def sample_from_topic(settings: Settings, topic: str, most: int) -> RecordSample:
     """Return a sample of at most about `most` records of a topic.
 
     Raises:

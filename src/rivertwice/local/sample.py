@@ -13,10 +13,8 @@ from decimal import Decimal
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from rivertwice.core.errors import RequestError
-from rivertwice.core.instants import EPOCH, parse_iso, to_iso
-from rivertwice.core.plain import Row
-from rivertwice.definition.parts import MICROS, TIMESTAMP
+from rivertwice.core import EPOCH, RequestError, Row, parse_iso, to_iso
+from rivertwice.definition import MICROS, TIMESTAMP
 
 MOST_RECORDS = 1_000
 """The default number of records of a sample."""

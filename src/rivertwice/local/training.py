@@ -14,17 +14,20 @@ import tempfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from rivertwice.core.errors import ServiceError
-from rivertwice.core.instants import to_iso, to_ms
-from rivertwice.core.processes import end_sessions, session_members, start_detached
-from rivertwice.core.settings import Settings
-from rivertwice.core.waits import Deadline
-from rivertwice.engine.java import java_env
-from rivertwice.engine.jvm import QUICK_JVM
+from rivertwice.core import (
+    Deadline,
+    ServiceError,
+    Settings,
+    end_sessions,
+    session_members,
+    start_detached,
+    to_iso,
+    to_ms,
+)
+from rivertwice.engine import QUICK_JVM, java_env
 from rivertwice.local.broker import start_broker, stop_broker
 from rivertwice.local.produce import FileRecord
-from rivertwice.log.kafka import ensure_topic
-from rivertwice.log.send import send_records
+from rivertwice.log import ensure_topic, send_records
 
 NAME = "training"
 PARTITIONS = 2

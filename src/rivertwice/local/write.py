@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from rivertwice import __version__
-from rivertwice.core.installed import find_shipped
-from rivertwice.definition.parts import format_duration
-from rivertwice.definition.source import MOST_EXACT, decimal_digits
+from rivertwice.core import find_shipped
+from rivertwice.definition import MOST_EXACT, decimal_digits, format_duration
 from rivertwice.local.first_case import make_cases
 from rivertwice.local.guess import YAML, Guess, GuessReason, Overrides, make_guess
 from rivertwice.local.produce import SAMPLE_FILE

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, TypeVar
 
-from rivertwice.core.errors import RequestError
+from rivertwice.core import RequestError
 
 OffsetRanges = dict[int, tuple[int, int]]
 

@@ -22,11 +22,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rivertwice.core.errors import LogGapError, LostRaceError, RequestError
-from rivertwice.core.homes import below, require_topic
-from rivertwice.core.locks import is_locked, lock
-from rivertwice.core.settings import Settings
-from rivertwice.core.waits import Measured, Progress, retry
+from rivertwice.core import (
+    LogGapError,
+    LostRaceError,
+    Measured,
+    Progress,
+    RequestError,
+    Settings,
+    below,
+    is_locked,
+    lock,
+    require_topic,
+    retry,
+)
 from rivertwice.log import kafka
 from rivertwice.log.addresses import OffsetRanges, between, count, drop_empty, plan_chunks
 from rivertwice.log.archive_rows import (

@@ -20,9 +20,7 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from rivertwice.core.errors import CheckpointError, LogGapError
-from rivertwice.core.homes import is_s3
-from rivertwice.core.settings import Settings
+from rivertwice.core import CheckpointError, LogGapError, Settings, is_s3
 from rivertwice.log.addresses import OffsetRanges, StoredOffsets, between, decode_ends, drop_empty
 from rivertwice.log.archive_table import ABSENT, SCHEMA, read_archived
 from rivertwice.log.records import KAFKA_COLUMNS, archive_files, kafka_schema

@@ -11,9 +11,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from rivertwice.core.errors import LostRaceError, RivertwiceError
-from rivertwice.core.homes import require_topic
-from rivertwice.core.settings import Settings
+from rivertwice.core import LostRaceError, RivertwiceError, Settings, require_topic
 from rivertwice.log.addresses import describe
 from rivertwice.log.archive import extend_archive
 

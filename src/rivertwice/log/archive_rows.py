@@ -12,10 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivertwice.core.errors import LogForkError, LogGapError
-from rivertwice.core.instants import from_ms, to_ms
-from rivertwice.core.plain import Row
-from rivertwice.core.settings import Settings
+from rivertwice.core import LogForkError, LogGapError, Row, Settings, from_ms, to_ms
 from rivertwice.log import kafka
 from rivertwice.log.addresses import OffsetRanges, Part
 from rivertwice.log.archive_table import (

@@ -27,9 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from rivertwice.core.errors import DamagedFileError, TableDamageError
-from rivertwice.core.homes import below, require_topic
-from rivertwice.core.settings import Settings
+from rivertwice.core import DamagedFileError, Settings, TableDamageError, below, require_topic
 from rivertwice.log.addresses import OffsetRanges, between
 from rivertwice.log.marks import LastRecord
 from rivertwice.storage import Snapshot, Table, check_size, read_json, replace_json

@@ -6,9 +6,7 @@ from collections.abc import Mapping
 
 from confluent_kafka import Consumer
 
-from rivertwice.core.errors import LogGapError
-from rivertwice.core.settings import Settings
-from rivertwice.core.waits import retry
+from rivertwice.core import LogGapError, Settings, retry
 from rivertwice.log import kafka
 from rivertwice.log.addresses import OffsetRanges, Part, Parts, drop_empty, of_topic
 from rivertwice.log.marks import HASH_BITS, Fork, LastRecord, Marks, find_forks, mark_of

@@ -16,18 +16,23 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from rivertwice.core.errors import RequestError
-from rivertwice.core.homes import PipelineHome, Place, below
-from rivertwice.core.instants import from_ms, parse_iso, to_iso
+from rivertwice.core import PipelineHome, Place, RequestError, below, from_ms, parse_iso, to_iso
 from rivertwice.log.addresses import OffsetRanges, count, describe, drop_empty
 from rivertwice.storage import RecordStore, encode_json
 
 FORMAT = 1
 GAP = "gap.json"
 ACCEPTED = "accepted.json"
-EXPIRED = "expired"
-BACKWARDS = "backwards"
-HANDED_OVER = "handed over"
+
+
+class GapReason:
+    """Why a range of offsets was skipped."""
+
+    EXPIRED = "expired"
+    BACKWARDS = "backwards"
+    HANDED_OVER = "handed over"
+
+
 REPAIRABLE = "gap, which the archive can fill"
 """Start of a verdict's reason if all lost records are in the archive: a backfill corrects the window."""
 _ID = re.compile(r"^gap-[0-9a-f]{12}\Z")
@@ -78,7 +83,7 @@ class Gap:
 
     def message(self) -> str:
         """Return why the stream stops at a gap, and the remedy."""
-        if self.cause == BACKWARDS:
+        if self.cause == GapReason.BACKWARDS:
             return (
                 f"gap {self.id}: Kafka's log ends before the stream's place: {self.describe()}; the records were read and "
                 "committed but Kafka has lost them, so the same offsets will mean other records; the stream stops; "
@@ -169,9 +174,9 @@ def find_gap(
     """
     backwards = drop_empty({p: (end.get(p, 0), place) for p, place in position.items()})
     if backwards:
-        return BACKWARDS, backwards
+        return GapReason.BACKWARDS, backwards
     expired = drop_empty({p: (place, begin.get(p, 0)) for p, place in position.items()})
-    return (EXPIRED, expired) if expired else None
+    return (GapReason.EXPIRED, expired) if expired else None
 
 
 def bound_event_time(

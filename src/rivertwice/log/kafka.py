@@ -26,10 +26,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from rivertwice.core.errors import ConfigError, ServiceError
-from rivertwice.core.kafka_security import MSK_IAM, OAUTH, KafkaSecurity
-from rivertwice.core.settings import Settings
-from rivertwice.core.waits import Deadline, retry_for
+from rivertwice.core import MSK_IAM, OAUTH, ConfigError, Deadline, KafkaSecurity, ServiceError, Settings, retry_for
 from rivertwice.log.reach import require_broker
 
 # The settings of Kafka's security in the dialects of both clients: librdkafka's for Python, Java's for Spark.

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import IntEnum
 
-from rivertwice.core.instants import from_ms
+from rivertwice.core import from_ms
 from rivertwice.log.addresses import OffsetRanges
 
 WARNING_SHARE = 0.5

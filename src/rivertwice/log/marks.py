@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from rivertwice.core.errors import LogForkError
+from rivertwice.core import LogForkError
 from rivertwice.log.addresses import Part
 
 if TYPE_CHECKING:

@@ -21,9 +21,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from rivertwice.core.errors import LeaseLostError, ServiceError, UnknownOutcomeError
-from rivertwice.core.settings import Settings
-from rivertwice.core.waits import Deadline
+from rivertwice.core import Deadline, LeaseLostError, ServiceError, Settings, UnknownOutcomeError
 from rivertwice.log import kafka
 from rivertwice.log.reader import read_exactly, read_to
 

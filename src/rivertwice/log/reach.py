@@ -19,10 +19,7 @@ import struct
 import threading
 from collections.abc import Iterator
 
-from rivertwice.core.errors import ServiceError
-from rivertwice.core.one_command import is_one_command
-from rivertwice.core.settings import Settings
-from rivertwice.core.waits import Deadline
+from rivertwice.core import Deadline, ServiceError, Settings, is_one_command
 
 WITHIN_S = 1.0
 _NAME_S = 0.2

@@ -8,10 +8,7 @@ from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
-from rivertwice.core.errors import LogGapError, RequestError, RivertwiceError, ServiceError
-from rivertwice.core.settings import Settings
-from rivertwice.core.text import did_you_mean
-from rivertwice.core.waits import Deadline
+from rivertwice.core import Deadline, LogGapError, RequestError, RivertwiceError, ServiceError, Settings, did_you_mean
 from rivertwice.log import kafka
 from rivertwice.log.addresses import OffsetRanges, Part, describe, drop_empty
 from rivertwice.log.kafka import TIMEOUT, begin_offsets, consumer, end_offsets, topic_names

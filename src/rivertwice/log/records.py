@@ -15,8 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from rivertwice.core.errors import LogGapError
-from rivertwice.core.settings import Settings
+from rivertwice.core import LogGapError, Settings
 from rivertwice.log import kafka
 from rivertwice.log.addresses import OffsetRanges, count, describe, drop_empty, intersect, split
 from rivertwice.log.archive_table import ABSENT, COUNTED, archived_segments, count_archived, count_rows, require_sound

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
-from rivertwice.core.settings import Settings
+from rivertwice.core import Settings
 from rivertwice.log import kafka
 from rivertwice.log.archive_table import archived_segments
 from rivertwice.log.leases import LogState, RetentionClaim, select_samples

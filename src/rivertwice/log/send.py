@@ -12,10 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from rivertwice.core.errors import LogGapError, ServiceError
-from rivertwice.core.homes import require_topic
-from rivertwice.core.settings import Settings
-from rivertwice.core.waits import Deadline
+from rivertwice.core import Deadline, LogGapError, ServiceError, Settings, require_topic
 from rivertwice.log import kafka
 from rivertwice.log.addresses import OffsetRanges
 from rivertwice.log.kafka import python_options

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rivertwice.core.face import lazy_names
-
 if TYPE_CHECKING:
     from rivertwice.quality.engine import exception_of, judge_pandas, load_expectations, severity_of, warm_up_beside
     from rivertwice.quality.model import (
@@ -29,31 +27,6 @@ if TYPE_CHECKING:
     )
     from rivertwice.quality.windows import CorrectionsCheck, judge_corrections, judge_windows
 else:
-    __getattr__ = lazy_names(__name__)
+    from rivertwice.core.face import lazy_names
 
-__all__ = [
-    "CRITICAL",
-    "ERRORED",
-    "FAILED",
-    "INFO",
-    "STILL_FAILS",
-    "WARNING",
-    "CorrectionsCheck",
-    "Judgement",
-    "describe_ranges",
-    "exception_of",
-    "failing_by_severity",
-    "judge_corrections",
-    "judge_pandas",
-    "judge_windows",
-    "judgement_of",
-    "lint_suites",
-    "load_expectations",
-    "read_newest",
-    "read_results",
-    "severity_of",
-    "standing",
-    "store_acceptance",
-    "suite_mistakes",
-    "warm_up_beside",
-]
+    __getattr__ = lazy_names(__name__)

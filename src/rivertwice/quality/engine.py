@@ -16,7 +16,7 @@ from importlib.abc import MetaPathFinder
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from rivertwice.core.errors import SuiteError
+from rivertwice.core import SuiteError
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivertwice.core.instants import to_iso, to_ms
-from rivertwice.core.plain import Row
-from rivertwice.definition.definition import Definition
-from rivertwice.engine.jvm import Spark
+from rivertwice.core import Row, to_iso, to_ms
+from rivertwice.definition import Definition
+from rivertwice.engine import Spark
 from rivertwice.quality.model import (
     CRITICAL,
     ERRORED,
@@ -32,8 +31,7 @@ from rivertwice.quality.model import (
     expectation_id,
 )
 from rivertwice.quality.suites import ROWS_IN_WINDOW, Suite, columns_in
-from rivertwice.timeline.result_rows import Rows
-from rivertwice.timeline.served_ranges import joined, merged
+from rivertwice.timeline import Rows, joined, merged
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rivertwice.core.instants import iso_of_ms
-from rivertwice.timeline.served_ranges import Ranges, joined, merged
+from rivertwice.core import iso_of_ms
+from rivertwice.timeline import Ranges, joined, merged
 
 WINDOWS, CORRECTIONS = "windows", "corrections"
 SUBJECTS = (WINDOWS, CORRECTIONS)

@@ -17,13 +17,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from rivertwice.core.errors import RequestError, SuiteError
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.installed import base_of
-from rivertwice.core.settings import Settings
-from rivertwice.core.text import did_you_mean, meant
-from rivertwice.definition.definition import Definition
-from rivertwice.definition.lint_finding import BROKEN, HOLDS, WARNS, LintFinding
+from rivertwice.core import PipelineHome, RequestError, Settings, SuiteError, base_of, did_you_mean, meant
+from rivertwice.definition import Definition, LintFinding, LintLevel
 from rivertwice.quality.model import CRITICAL, SEVERITIES, SUBJECTS, expectation_id
 from rivertwice.storage import read_json, replace_json
 
@@ -323,11 +318,13 @@ def lint_suites(settings: Settings, definition: Definition) -> list[LintFinding]
     name = definition.name
     strays = list(_stray_folders(settings, settings.project / FOLDER, name))
     remedy = f"run `rivertwice lint {name}` again after correcting it"
-    mistakes = [LintFinding(CHECK, BROKEN, mistake, remedy) for mistake in suite_mistakes(settings, definition)]
+    mistakes = [
+        LintFinding(CHECK, LintLevel.BROKEN, mistake, remedy) for mistake in suite_mistakes(settings, definition)
+    ]
     if mistakes:
         return [*mistakes, *strays]
     suites = [suite for subject in SUBJECTS if (suite := read_suite(settings, name, subject)) is not None]
-    return [*(LintFinding(CHECK, HOLDS, _counted(suite)) for suite in suites), *strays]
+    return [*(LintFinding(CHECK, LintLevel.HOLDS, _counted(suite)) for suite in suites), *strays]
 
 
 def _counted(suite: Suite) -> str:
@@ -350,4 +347,4 @@ def _stray_folders(settings: Settings, root: Path, name: str) -> Iterator[LintFi
         is_known = base_of(path.name) in names or path.name.startswith(".")
         if path.is_dir() and not is_known and meant(path.name, names) == meant(name, [name]):
             text = f"{FOLDER}/{path.name} belongs to no pipeline, so its suites check nothing; did you mean {FOLDER}/{name}?"
-            yield LintFinding(CHECK, WARNS, text, f"rename the folder to {name}")
+            yield LintFinding(CHECK, LintLevel.WARNS, text, f"rename the folder to {name}")

@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.plain import Row
-from rivertwice.core.settings import Settings
+from rivertwice.core import PipelineHome, Row, Settings
 from rivertwice.quality.model import ACCEPTED, SEVERITIES, WINDOWS, Judgement, still_true
 from rivertwice.quality.suites import Suite, read_suite
 from rivertwice.storage import Remembered, Table, Where
-from rivertwice.timeline.served_rows import json_value
+from rivertwice.timeline import json_value
 
 if TYPE_CHECKING:
     from rivertwice.quality.judge import JudgedRows

@@ -11,20 +11,15 @@ from operator import or_
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivertwice.core.homes import PipelineHome, Place
-from rivertwice.core.instants import from_ms
-from rivertwice.core.settings import Settings
-from rivertwice.definition.definition import Definition
-from rivertwice.engine.jvm import Spark
+from rivertwice.core import PipelineHome, Place, Settings, from_ms
+from rivertwice.definition import Definition
+from rivertwice.engine import Spark
 from rivertwice.quality.judge import MOST_CELLS, JudgedRows, judge_rows, judge_table
 from rivertwice.quality.model import CORRECTIONS, MOST_EXAMPLES, WINDOWS, Judgement, continue_from, still_true
 from rivertwice.quality.suites import load_checked
 from rivertwice.quality.table import read_newest, store_quality
 from rivertwice.storage import Table, TableFiles
-from rivertwice.timeline.result_kinds import BY_NAME, SERVED, Kind
-from rivertwice.timeline.result_rows import ResultTable, Rows
-from rivertwice.timeline.result_status import Status
-from rivertwice.timeline.serving import WITHDRAWN, withdrawn_rows
+from rivertwice.timeline import BY_NAME, SERVED, WITHDRAWN, Kind, ResultTable, Rows, Status, withdrawn_rows
 
 Range = tuple[int, int]
 ALWAYS_MS = 253_402_300_799_999

@@ -10,11 +10,19 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from rivertwice.agent.alert_kinds import meaning_of, next_command
-from rivertwice.agent.alert_model import RESOLVED, Alert, AlertCause, State, due, open_alerts
-from rivertwice.agent.alert_routes import Routes, view_routes
-from rivertwice.core.settings import Settings
-from rivertwice.core.text import printable_line
+from rivertwice.agent import (
+    Alert,
+    AlertCause,
+    AlertPhase,
+    Routes,
+    State,
+    due,
+    meaning_of,
+    next_command,
+    open_alerts,
+    view_routes,
+)
+from rivertwice.core import Settings, printable_line
 from rivertwice.upkeep import RepairOutcome, RepairRecord
 
 MOST_READ = 400_000  # bytes of `alerts.jsonl` that are read from its end
@@ -259,7 +267,7 @@ def _episodes(past: Iterable[Mapping[str, Any]], pipeline: str) -> dict[tuple[st
     episodes: dict[tuple[str, str, str], list[Episode]] = defaultdict(list)
     for line in past:
         of = line.get("pipeline") or ""
-        if of in ("", pipeline) and line.get("status") == RESOLVED:
+        if of in ("", pipeline) and line.get("status") == AlertPhase.RESOLVED:
             known = Episode(**{field.name: line.get(field.name) for field in fields(Episode)})
             episodes[of, str(line.get("kind")), str(line.get("subject") or "")].append(known)
     return episodes

@@ -9,22 +9,29 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from rivertwice.backfill.audit import read_audit
-from rivertwice.backfill.model import BackfillPlan
-from rivertwice.backfill.observe import stale_ranges
-from rivertwice.backfill.publish import find_refusal
-from rivertwice.backfill.store import METADATA_KEY, app_of, backfill_folder, list_backfills, load_plan
-from rivertwice.core.errors import RequestError
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.instants import TimeRange, from_ms
-from rivertwice.core.locks import is_locked
-from rivertwice.core.settings import Settings
+from rivertwice.backfill import (
+    BACKFILL_KEY,
+    BackfillPlan,
+    backfill_app,
+    backfill_folder,
+    find_refusal,
+    list_backfills,
+    load_backfill_plan,
+    read_audit,
+    stale_ranges,
+)
+from rivertwice.core import PipelineHome, RequestError, Settings, TimeRange, from_ms, is_locked
 from rivertwice.read.serving import open_serving
 from rivertwice.storage import Remembered, Table
-from rivertwice.timeline.lineage import head_path, path_semantics
-from rivertwice.timeline.sequence import PUBLICATION, Entry, read_sequence
-from rivertwice.timeline.served_rows import publications_of
-from rivertwice.timeline.serving import select_serving
+from rivertwice.timeline import (
+    Entry,
+    EntryKind,
+    head_path,
+    path_semantics,
+    publications_of,
+    read_sequence,
+    select_serving,
+)
 
 LISTED = 25
 _HISTORY = 500  # newest commits of `corrections` in which the times of chunks are looked for
@@ -171,11 +178,11 @@ def list_of_backfills(settings: Settings, name: str, skip: int = 0, limit: int =
     rows: list[BackfillRow | UnreadableBackfill] = []
     for backfill in ids[skip : skip + limit]:
         try:
-            plan = load_plan(home, backfill)
+            plan = load_backfill_plan(home, backfill)
         except RequestError as error:
             rows.append(UnreadableBackfill(backfill, str(error)))
             continue
-        done = None if corrections is None else corrections.applied_version(app_of(backfill))
+        done = None if corrections is None else corrections.applied_version(backfill_app(backfill))
         audit = read_audit(home, backfill)
         publication = next((entry for entry in publications if entry.backfill == backfill), None)
         facts = Facts(
@@ -254,8 +261,8 @@ def chunk_times(home: PipelineHome) -> dict[str, dict[int, datetime]]:
     table = Table(home.tables.corrections).open()
     found: dict[str, dict[int, datetime]] = {}
     for commit in [] if table is None else table.history(_HISTORY):
-        if METADATA_KEY in commit:
-            about = json.loads(commit[METADATA_KEY])
+        if BACKFILL_KEY in commit:
+            about = json.loads(commit[BACKFILL_KEY])
             at = datetime.fromtimestamp(int(commit["timestamp"]) / 1000, UTC)
             found.setdefault(about["id"], {})[int(about["chunk"])] = at
     return found
@@ -264,10 +271,10 @@ def chunk_times(home: PipelineHome) -> dict[str, dict[int, datetime]]:
 def seconds_of_newest(home: PipelineHome) -> EarlierRun | None:
     """Return how long the newest backfill that was published took."""
     for entry in reversed(read_sequence(home)):
-        if entry.kind != PUBLICATION:
+        if entry.kind != EntryKind.PUBLICATION:
             continue
         try:
-            plan = load_plan(home, entry.payload["backfill"])
+            plan = load_backfill_plan(home, entry.payload["backfill"])
             seconds = (entry.created_at - planned_at_of(home, plan.id)).total_seconds()
         except (RequestError, FileNotFoundError):  # the plan was removed, or is of another release
             continue

@@ -9,12 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from rivertwice.core.errors import RequestError
-from rivertwice.core.instants import to_iso, to_ms
-from rivertwice.core.plain import Row
-from rivertwice.core.settings import Settings
-from rivertwice.definition.definition import Definition
-from rivertwice.read.explain import explain
+from rivertwice.core import RequestError, Row, Settings, to_iso, to_ms
+from rivertwice.definition import Definition
+from rivertwice.read.explain import explain_row
 from rivertwice.read.explain_model import Address, Explanation
 from rivertwice.read.explain_text import ExplanationJson, to_json
 from rivertwice.read.find import open_rows
@@ -22,11 +19,7 @@ from rivertwice.read.heatmap import axis_key, key_label
 from rivertwice.read.newest import newest_rows
 from rivertwice.read.serving import open_serving, read_runs
 from rivertwice.storage import Where
-from rivertwice.timeline.digest import key_text, key_texts
-from rivertwice.timeline.judgements import read_verdicts
-from rivertwice.timeline.result_kinds import BY_NAME, SERVED
-from rivertwice.timeline.served_rows import json_value
-from rivertwice.timeline.verdicts import AGREES, BY_GRAVITY
+from rivertwice.timeline import BY_NAME, SERVED, Verdict, json_value, key_text, key_texts, read_verdicts
 
 MOST = 50
 
@@ -110,7 +103,7 @@ def read_cell(
 
 
 def _rank(verdict: str | None) -> int:
-    return len(BY_GRAVITY) if verdict is None else BY_GRAVITY.index(verdict)
+    return len(Verdict.BY_GRAVITY) if verdict is None else Verdict.BY_GRAVITY.index(verdict)
 
 
 def parse_cell_key(text: str | None) -> Row:
@@ -147,7 +140,7 @@ def _served(
     window = definition.window
     columns = [window.start_column, window.end_column, *definition.row_keys]
     table = newest_rows(served.choose(start, end, key, columns), MOST + 1)
-    why = f"it has no separate verdict: {AGREES} if its window was judged"
+    why = f"it has no separate verdict: {Verdict.AGREES} if its window was judged"
     rows = [
         CellRow(begin, close, text, key_label(axis_key(text, definition)), None, why, 0)
         for begin, close, text in zip(
@@ -173,7 +166,7 @@ def explain_for_page(settings: Settings, name: str, start: datetime, key: str | 
     Raises:
         RequestError: there is no such window or key; the nearest ones are given.
     """
-    explanation = explain(settings, name, start, key, now=now)
+    explanation = explain_row(settings, name, start, key, now=now)
     plain = to_json(explanation)
     for verdict in plain["verdicts"]:
         del verdict["age_s"]  # the browser counts it on from `at`
@@ -184,7 +177,7 @@ def describe_stored_truth(explanation: Explanation) -> StoredTruth:
     """Return the truth that the newest reconcile's verdict gives, or why it gives none. Pure."""
     for verdict in explanation.verdicts:
         has_row = explanation.has_served if verdict.pair == "served" else explanation.has_stream
-        if verdict.verdict == AGREES and verdict.stale is None and has_row:
+        if verdict.verdict == Verdict.AGREES and verdict.stale is None and has_row:
             values = {column.name: json_value(getattr(column, verdict.pair)) for column in explanation.columns}
             why = f"{verdict.run} found the {verdict.pair} row equal to the truth, and nothing came after it"
             return StoredTruth(values, why, verdict.pair, verdict.run, verdict.at)

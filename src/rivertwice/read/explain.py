@@ -13,13 +13,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from rivertwice.core.errors import RequestError
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.installed import base_of
-from rivertwice.core.instants import to_iso, to_ms
-from rivertwice.core.settings import Settings
-from rivertwice.definition.definition import Definition
-from rivertwice.engine.jvm import Spark
+from rivertwice.core import PipelineHome, RequestError, Settings, base_of, to_iso, to_ms
+from rivertwice.definition import Definition
+from rivertwice.engine import Spark
 from rivertwice.read.explain_find import (
     PipelineState,
     WindowRows,
@@ -65,14 +61,20 @@ from rivertwice.read.explain_records import (
 )
 from rivertwice.read.find import newest_chain, open_rows
 from rivertwice.reconcile import shape_of
-from rivertwice.timeline.committed import CommittedBatches, committed_batches
-from rivertwice.timeline.judgements import read_causes
-from rivertwice.timeline.ledger import LedgerRow
-from rivertwice.timeline.lineage import head_definition, head_path, path_semantics
-from rivertwice.timeline.result_kinds import BY_NAME, SERVED
-from rivertwice.timeline.sequence import read_sequence
-from rivertwice.timeline.served_stamp import serving_by_stamp
-from rivertwice.timeline.verdicts import DEFECT, LATE
+from rivertwice.timeline import (
+    BY_NAME,
+    SERVED,
+    CommittedBatches,
+    LedgerRow,
+    Verdict,
+    committed_batches,
+    head_definition,
+    head_path,
+    path_semantics,
+    read_causes,
+    read_sequence,
+    serving_by_stamp,
+)
 
 # What to do next about a number. Pure.
 
@@ -140,7 +142,7 @@ def _why_backfill(
     """Return why a backfill of the window changes what is served; None: nothing says that it does."""
     if truth_differs:
         return "what is served differs from the truth"
-    if truth_differs is None and verdict in (LATE, DEFECT):
+    if truth_differs is None and verdict in (Verdict.LATE, Verdict.DEFECT):
         return f"the newest reconcile found what is served {verdict}"
     later = [letter.place for letter in dead if letter.is_of_row and (letter.amendment or 0) > amendments]
     if truth_differs is None and later:
@@ -173,7 +175,7 @@ class Question:
 _NO_TRUTH = "the truth was not computed; --with-truth computes it from the log, by Spark"
 
 
-def explain(
+def explain_row(
     settings: Settings, name: str, start: datetime, key: str | None, *, now: datetime, spark: Spark | None = None
 ) -> Explanation:
     """Explain the row of a window and a key.

@@ -12,12 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivertwice.backfill.store import load_plan
-from rivertwice.core.errors import RequestError
-from rivertwice.core.homes import PipelineHome, Place
-from rivertwice.core.instants import EPOCH, iso_of_ms, to_iso, to_ms
-from rivertwice.core.plain import Row
-from rivertwice.definition.definition import Definition
+from rivertwice.backfill import load_backfill_plan
+from rivertwice.core import EPOCH, PipelineHome, Place, RequestError, Row, iso_of_ms, to_iso, to_ms
+from rivertwice.definition import Definition
 from rivertwice.read.explain_kinds import facts_of
 from rivertwice.read.explain_model import (
     Address,
@@ -33,16 +30,25 @@ from rivertwice.read.explain_model import (
 )
 from rivertwice.reconcile import RowColumns
 from rivertwice.storage import Table, Where
-from rivertwice.timeline.committed import CommittedBatches, every_batch
-from rivertwice.timeline.digest import key_text
-from rivertwice.timeline.judgements import Chain, read_verdicts
-from rivertwice.timeline.ledger import LedgerRow
-from rivertwice.timeline.lineage import find_move_off, head_path
-from rivertwice.timeline.result_kinds import SERVED
-from rivertwice.timeline.result_rows import condition_of_key, require_columns
-from rivertwice.timeline.sequence import HEAD, Entry
-from rivertwice.timeline.served_rows import publications_of
-from rivertwice.timeline.serving import WITHDRAWN, Publication, to_epoch_ms
+from rivertwice.timeline import (
+    SERVED,
+    WITHDRAWN,
+    Chain,
+    CommittedBatches,
+    Entry,
+    EntryKind,
+    LedgerRow,
+    Publication,
+    condition_of_key,
+    every_batch,
+    find_move_off,
+    head_path,
+    key_text,
+    publications_of,
+    read_verdicts,
+    require_columns,
+    to_epoch_ms,
+)
 
 _NEAREST = 5
 _MICROSECOND = timedelta(microseconds=1)
@@ -303,7 +309,7 @@ def _covers(publication: Publication, address: Address) -> bool:
 
 def _reason(home: PipelineHome, backfill: str) -> str | None:
     try:
-        return load_plan(home, backfill).reason
+        return load_backfill_plan(home, backfill).reason
     except RequestError:  # the plan was removed, or is of another release; the publication stands all the same
         return None
 
@@ -328,7 +334,7 @@ def head_moves(entries: Sequence[Entry]) -> list[HeadMove]:
     return [
         HeadMove(entry.seq, entry.created_at, str(entry.payload["timeline"]), str(entry.payload["reason"]))
         for entry in entries
-        if entry.kind == HEAD
+        if entry.kind == EntryKind.HEAD
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rivertwice.definition.definition import Definition
+from rivertwice.definition import Definition
 
 _FOLD = (
     "the truth of one row is not computed: each row of a fold depends on all records of its key before it; "

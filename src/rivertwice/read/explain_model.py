@@ -8,8 +8,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from rivertwice.log.addresses import Part
-from rivertwice.timeline.verdicts import OPEN
+from rivertwice.log import Part
+from rivertwice.timeline import Verdict
 
 MOST_LISTED = 100
 """So many late records and dead letters are listed; the others are counted."""
@@ -448,6 +448,6 @@ def judge_age(
         return f"the window was published after it (sequence {published})"
     if last_read is not None and last_read > batch:
         return f"batch {last_read} may have read records of the window after it"
-    if verdict == OPEN and is_closed:
+    if verdict == Verdict.OPEN and is_closed:
         return "the window was open then, and is closed now"
     return None

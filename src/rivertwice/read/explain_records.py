@@ -8,20 +8,29 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from rivertwice.backfill.ranges import merge
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.instants import from_ms, to_ms
-from rivertwice.definition.definition import Definition
-from rivertwice.log.addresses import Part
+from rivertwice.backfill import merge
+from rivertwice.core import PipelineHome, from_ms, to_ms
+from rivertwice.definition import Definition
+from rivertwice.log import Part
 from rivertwice.read.explain_kinds import facts_of
 from rivertwice.read.explain_model import DeadRecord, LateRecord, OffsetRange, Published, Reads
 from rivertwice.storage import Table, Where
-from rivertwice.timeline.committed import CommittedBatches
-from rivertwice.timeline.dead_letters import DeadLetter, newest_by_address
-from rivertwice.timeline.dead_summary import BRIEF, read_amendments, select_valid
-from rivertwice.timeline.first_load import FirstLoad, read_zones
-from rivertwice.timeline.ledger import MOST, LedgerRow, StoredKeys, commits_missing, from_table
-from rivertwice.timeline.served_rows import COLUMNS as LATE_COLUMNS
+from rivertwice.timeline import (
+    BRIEF,
+    MOST,
+    CommittedBatches,
+    DeadLetter,
+    FirstLoad,
+    LedgerRow,
+    StoredKeys,
+    commits_missing,
+    from_table,
+    newest_by_address,
+    read_amendments,
+    read_zones,
+    select_valid,
+)
+from rivertwice.timeline import COLUMNS as LATE_COLUMNS
 
 LOADED = "first load"
 

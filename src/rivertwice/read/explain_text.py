@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from rivertwice.core.instants import to_iso
-from rivertwice.core.text import printable_line
+from rivertwice.core import printable_line, to_iso
 from rivertwice.read.explain_model import DeadRecord, ExplainedVerdict, Explanation, LateRecord, NumberChange, Reads
-from rivertwice.timeline.served_rows import json_value
+from rivertwice.timeline import json_value
 
 _SHOWN = 10
 _WIDTH = 11

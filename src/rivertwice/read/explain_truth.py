@@ -11,14 +11,11 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from rivertwice.backfill.recompute import Recompute, RetainedLog
-from rivertwice.core.instants import from_ms, to_ms
-from rivertwice.core.settings import Settings
-from rivertwice.definition.definition import Definition, Source
-from rivertwice.definition.kinds.sql import GroupedKind
-from rivertwice.engine.compile import key_columns
-from rivertwice.engine.relations import included
-from rivertwice.log.addresses import Part
+from rivertwice.backfill import Recompute, RetainedLog
+from rivertwice.core import Settings, from_ms, to_ms
+from rivertwice.definition import Definition, GroupedKind, Source
+from rivertwice.engine import included, key_columns
+from rivertwice.log import Part
 from rivertwice.read.explain import Question
 from rivertwice.read.explain_model import MOST_LISTED, Address, Truth
 from rivertwice.read.explain_records import Late, describe_late

@@ -21,12 +21,10 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pyarrow.types as types
 
-from rivertwice.core.errors import RequestError, ServiceError
+from rivertwice.core import RequestError, ServiceError
 from rivertwice.read.newest import replace_columns
 from rivertwice.storage import sorted_rows, sync_path
-from rivertwice.timeline.result_rows import Rows
-from rivertwice.timeline.result_status import Status
-from rivertwice.timeline.served_rows import json_lines, json_value
+from rivertwice.timeline import Rows, Status, json_lines, json_value
 
 # Rows as a CSV, JSON Lines or Parquet file, written block by block.
 

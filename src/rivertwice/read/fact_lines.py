@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from rivertwice.agent.health import AGENT_SILENT, SPEAKS_WITHIN
-from rivertwice.agent.view import Unreadable
-from rivertwice.core.instants import from_ms, to_ms
+from rivertwice.agent import AGENT_SILENT, SPEAKS_WITHIN, Unreadable
+from rivertwice.core import from_ms, to_ms
 from rivertwice.read.facts import Facts
 from rivertwice.read.now import expected_every, why_stale
 from rivertwice.read.problems import BAD, CALM, GOOD, NONE, WARN, moment, share
-from rivertwice.timeline.verdicts import LATE
+from rivertwice.timeline import Verdict
 
 BEATS = timedelta(seconds=10)
 """What changes every second is shown to this precision."""
@@ -112,7 +111,11 @@ def _judged(facts: Facts, now: datetime) -> Iterator[FactLine]:
             if verdict.late_share is None
             else f"; {share(verdict.late_share)} of the records came too late, the limit is {share(verdict.limit)}"
         )
-        lacks = verdict.late_share is not None and verdict.late_share > verdict.limit and verdict.served.get(LATE, 0)
+        lacks = (
+            verdict.late_share is not None
+            and verdict.late_share > verdict.limit
+            and verdict.served.get(Verdict.LATE, 0)
+        )
         tone = BAD if not verdict.passed or lacks else WARN if verdict.findings else GOOD
         stale = verdict_stale(facts, now)
         yield FactLine("Verdict on what is served", f"{served or 'no rows'}{late}", verdict.at, tone, stale)

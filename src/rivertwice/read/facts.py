@@ -7,15 +7,12 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from rivertwice.agent.alert_model import Alert
-from rivertwice.agent.health import StreamObservation
-from rivertwice.agent.view import QualityView, StreamView
+from rivertwice.agent import Alert, QualityView, StreamObservation, StreamView
 from rivertwice.retention import RetentionBrief
-from rivertwice.timeline.sequence import Entry
+from rivertwice.timeline import Entry
 
 if TYPE_CHECKING:
-    from rivertwice.backfill.load_state import LoadProgress
-    from rivertwice.backfill.stream_unread import StreamLoadProgress
+    from rivertwice.backfill import LoadProgress, StreamLoadProgress
 
 
 @dataclass(frozen=True)

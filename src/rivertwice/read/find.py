@@ -9,20 +9,27 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivertwice.core.errors import RequestError
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.installed import base_of
-from rivertwice.core.instants import from_ms
-from rivertwice.core.plain import Row
-from rivertwice.core.settings import Settings
+from rivertwice.core import PipelineHome, RequestError, Row, Settings, base_of, from_ms
 from rivertwice.storage import Table, TableFiles
-from rivertwice.timeline.committed import newest_batch
-from rivertwice.timeline.judgements import Chain, Increment, chain_of
-from rivertwice.timeline.lineage import head_definition, head_path, path_until
-from rivertwice.timeline.result_kinds import PROVISIONAL, SERVED, Kind, Scope, kind_named
-from rivertwice.timeline.result_rows import ResultTable, Rows
-from rivertwice.timeline.result_status import Status, status_of
-from rivertwice.timeline.served_stamp import serving_by_stamp
+from rivertwice.timeline import (
+    PROVISIONAL,
+    SERVED,
+    Chain,
+    Increment,
+    Kind,
+    ResultTable,
+    Rows,
+    Scope,
+    Status,
+    chain_of,
+    head_definition,
+    head_path,
+    kind_named,
+    newest_batch,
+    path_until,
+    serving_by_stamp,
+    status_of,
+)
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds

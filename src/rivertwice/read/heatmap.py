@@ -17,21 +17,25 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivertwice.core.errors import RequestError
-from rivertwice.core.instants import from_ms, to_ms
-from rivertwice.core.settings import Settings
-from rivertwice.definition.definition import Definition
+from rivertwice.core import RequestError, Settings, from_ms, to_ms
+from rivertwice.definition import Definition
 from rivertwice.read.serving import Runs, Serving, open_serving, read_runs
 from rivertwice.storage import Remembered, Table, Where
-from rivertwice.timeline.committed import newest_batch
-from rivertwice.timeline.digest import key_text
-from rivertwice.timeline.judgements import read_verdicts
-from rivertwice.timeline.ledger import MOST
-from rivertwice.timeline.lineage import Segment, find_move_off, head_path, path_semantics
-from rivertwice.timeline.sequence import Entry, read_sequence
-from rivertwice.timeline.served_rows import publications_of
-from rivertwice.timeline.serving import to_epoch_ms
-from rivertwice.timeline.verdicts import AGREES, BY_GRAVITY, DEFECT, LATE, NOT_COMPARABLE, OPEN
+from rivertwice.timeline import (
+    MOST,
+    Entry,
+    Segment,
+    Verdict,
+    find_move_off,
+    head_path,
+    key_text,
+    newest_batch,
+    path_semantics,
+    publications_of,
+    read_sequence,
+    read_verdicts,
+    to_epoch_ms,
+)
 
 # The heatmap of windows and keys: levels, columns, cells and their order. Pure, over arrays.
 #
@@ -40,11 +44,18 @@ from rivertwice.timeline.verdicts import AGREES, BY_GRAVITY, DEFECT, LATE, NOT_C
 
 UNJUDGED = "UNJUDGED"
 """A row that is served, and of a window that the newest reconcile did not judge."""
-WORDS = (*BY_GRAVITY, UNJUDGED)
+WORDS = (*Verdict.BY_GRAVITY, UNJUDGED)
 """By their codes: the place in this tuple, the worst first."""
-LETTERS = {DEFECT: "D", NOT_COMPARABLE: "N", LATE: "L", OPEN: "O", AGREES: "A", UNJUDGED: "-"}
+LETTERS = {
+    Verdict.DEFECT: "D",
+    Verdict.NOT_COMPARABLE: "N",
+    Verdict.LATE: "L",
+    Verdict.OPEN: "O",
+    Verdict.AGREES: "A",
+    UNJUDGED: "-",
+}
 BLANK = " "
-SERIOUS = len((DEFECT, NOT_COMPARABLE, LATE))
+SERIOUS = len((Verdict.DEFECT, Verdict.NOT_COMPARABLE, Verdict.LATE))
 """Codes below it mean that something is wrong."""
 MOST_COLUMNS = 1000
 MOST_KEYS = 50
@@ -230,7 +241,7 @@ def fill_cells(judged: CellVerdict, shown: Mapping[int, int], count: int, presen
     letters = np.where(has_rows, alphabet[worst], BLANK)
     reasons = _reasons(judged, own, at)
     cells = Cells(["".join(line) for line in letters])
-    agreeing = WORDS.index(AGREES)
+    agreeing = WORDS.index(Verdict.AGREES)
     for place in range(count):
         marked = np.flatnonzero(has_rows[place] & ((worst[place] < agreeing) | (counts[place, :, -1] > 0)))
         cells.marked.append(

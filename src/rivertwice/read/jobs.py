@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from rivertwice.backfill.store import chunk_records, load_plan
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.locks import is_locked
-from rivertwice.core.settings import Settings
+from rivertwice.backfill import chunk_records, load_backfill_plan
+from rivertwice.core import PipelineHome, Settings, is_locked
 from rivertwice.read.facts import Facts
 from rivertwice.storage import Remembered
 
@@ -67,7 +65,14 @@ def _backfills(home: PipelineHome) -> Iterator[Job]:
             continue
         name = lock.parent.name
         since = datetime.fromtimestamp(_changed(lock), UTC)
-        yield Job(f"backfill {name}", "running", since, _done(home, name), len(load_plan(home, name).chunks), "chunks")
+        yield Job(
+            f"backfill {name}",
+            "running",
+            since,
+            _done(home, name),
+            len(load_backfill_plan(home, name).chunks),
+            "chunks",
+        )
 
 
 def _done(home: PipelineHome, name: str) -> int:

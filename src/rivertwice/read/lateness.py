@@ -15,15 +15,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivertwice.core.instants import to_ms
-from rivertwice.core.settings import Settings
-from rivertwice.definition.definition import Definition
+from rivertwice.core import Settings, to_ms
+from rivertwice.definition import Definition
 from rivertwice.read.serving import Runs, Serving, open_serving, read_runs
 from rivertwice.storage import Table, Where
-from rivertwice.timeline.committed import committed_batches
-from rivertwice.timeline.judgements import read_causes
-from rivertwice.timeline.serving import to_epoch_ms
-from rivertwice.timeline.verdicts import LATE_RECORD
+from rivertwice.timeline import LATE_RECORD, committed_batches, read_causes, to_epoch_ms
 
 EDGES_S = (1, 10, 60, 300, 900, 3600, 3 * 3600, 12 * 3600, 86_400, 7 * 86_400, 30 * 86_400)
 """Ends of the bars in seconds, about evenly apart by their logarithms; the last bar has no end."""

@@ -12,12 +12,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rivertwice.core.errors import RequestError
-from rivertwice.core.settings import Settings
-from rivertwice.core.text import printable
+from rivertwice.core import RequestError, Settings, printable
 from rivertwice.storage import LogFile
-from rivertwice.stream.lease import lease_owner
-from rivertwice.timeline.intent import Heartbeat
+from rivertwice.stream import lease_owner
+from rivertwice.timeline import Heartbeat
 
 TAIL = 256_000
 """Bytes of a log that are looked at, from its end."""

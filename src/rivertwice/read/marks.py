@@ -10,15 +10,11 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from rivertwice.core.errors import RivertwiceError
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.instants import parse_iso
-from rivertwice.core.settings import Settings
+from rivertwice.core import PipelineHome, RivertwiceError, Settings, parse_iso
 from rivertwice.read.read_facts import known_savepoints
-from rivertwice.savepoint.catalogue import Savepoint
+from rivertwice.savepoint import Savepoint
 from rivertwice.storage import LogFile
-from rivertwice.timeline.committed import committed_batches
-from rivertwice.timeline.sequence import HEAD, Entry, read_sequence
+from rivertwice.timeline import Entry, EntryKind, committed_batches, read_sequence
 
 MOST = 200
 EVENTS_BYTES = 500_000
@@ -70,7 +66,7 @@ def _batches(home: PipelineHome) -> pa.Table:
 
 def _of_sequence(entries: Sequence[Entry]) -> Iterator[CurveEvent]:
     for entry in entries:
-        if entry.kind == HEAD:
+        if entry.kind == EntryKind.HEAD:
             reason = str(entry.payload["reason"])
             kind = UPGRADE if reason.startswith("upgrade") else MOVE
             yield CurveEvent(entry.created_at, kind, f"{entry.payload['timeline']} serves: {reason}")

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rivertwice.storage import DataFile
-from rivertwice.timeline.result_rows import Rows
+from rivertwice.timeline import Rows
 
 _WIDER = 8
 _FIRST, _LAST = datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)

@@ -10,18 +10,27 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from rivertwice.agent.alert_kinds import AGENT_DEAD, KINDS, PIPELINE, STREAM_KINDS, TASK_FAILED, meaning_of
-from rivertwice.agent.alert_model import CRITICAL, Alert
-from rivertwice.agent.backoff import REACTIONS, next_attempt
-from rivertwice.agent.decide import HUNG_AFTER
-from rivertwice.agent.health import AGENT_SILENT, UNRESPONSIVE
-from rivertwice.agent.view import Unreadable
-from rivertwice.core.text import counted
+from rivertwice.agent import (
+    AGENT_DEAD,
+    AGENT_SILENT,
+    HUNG_AFTER,
+    KINDS,
+    PIPELINE,
+    REACTIONS,
+    STREAM_KINDS,
+    TASK_FAILED,
+    Alert,
+    AlertSeverity,
+    Condition,
+    Unreadable,
+    meaning_of,
+    next_attempt,
+)
+from rivertwice.core import counted
 from rivertwice.read.facts import Facts, GateFinding, RunVerdict
 from rivertwice.read.problems import ALERTS, BAD, CALM, DATA, GOOD, LEVELS, NONE, STREAM, WARN, Problem, moment, share
 from rivertwice.reconcile import DEAD_SHARE
-from rivertwice.timeline.result_status import ServedEnd
-from rivertwice.timeline.verdicts import DEFECT, LATE, NOT_COMPARABLE
+from rivertwice.timeline import ServedEnd, Verdict
 
 # What is wrong with what a pipeline serves, by its newest reconcile, its own suite and its open alerts. Pure.
 
@@ -77,18 +86,16 @@ def _never(facts: Facts, now: datetime) -> Iterator[Problem]:
 
 
 def _defect(facts: Facts, verdict: RunVerdict) -> Iterator[Problem]:
-    served, stream = verdict.served.get(DEFECT, 0), verdict.stream.get(DEFECT, 0)
-    next_command = (
-        f"`rivertwice verdicts {facts.name} --verdict {DEFECT}` names them; a backfill of their windows replaces them"
-    )
+    served, stream = verdict.served.get(Verdict.DEFECT, 0), verdict.stream.get(Verdict.DEFECT, 0)
+    next_command = f"`rivertwice verdicts {facts.name} --verdict {Verdict.DEFECT}` names them; a backfill of their windows replaces them"
     covers = frozenset({"defect"})
     if served:
-        what = f"{counted(served, 'served row is', 'served rows are')} not what the log gives ({DEFECT}){_where(verdict, DEFECT)}"
+        what = f"{counted(served, 'served row is', 'served rows are')} not what the log gives ({Verdict.DEFECT}){_where(verdict, Verdict.DEFECT)}"
         touches = f"{served:,} of {sum(verdict.served.values()):,} served rows are wrong"
         then, tab = _waiting_repair(facts, covers) or (next_command, "correctness")
         yield Problem("defect", BAD, DATA, what, verdict.at, touches, then, tab, covers)
     elif stream:
-        what = f"the stream has emitted {counted(stream, 'row', 'rows')} that the log does not give ({DEFECT})"
+        what = f"the stream has emitted {counted(stream, 'row', 'rows')} that the log does not give ({Verdict.DEFECT})"
         yield Problem(
             "defect",
             BAD,
@@ -106,11 +113,11 @@ def _late(facts: Facts, verdict: RunVerdict) -> Iterator[Problem]:
     what = _too_late(verdict)
     if what is None:
         return
-    served, stream = verdict.served.get(LATE, 0), verdict.stream.get(LATE, 0)
+    served, stream = verdict.served.get(Verdict.LATE, 0), verdict.stream.get(Verdict.LATE, 0)
     covers = frozenset({"late_share"})
     if served:
         rows = sum(verdict.served.values())
-        touches = f"{counted(served, 'served row lacks', 'served rows lack')} late records, of {rows:,}{_where(verdict, LATE)}"
+        touches = f"{counted(served, 'served row lacks', 'served rows lack')} late records, of {rows:,}{_where(verdict, Verdict.LATE)}"
         next_act = f"repair them by a backfill: `rivertwice backfill plan {facts.name}` shows it"
         then, tab = _waiting_repair(facts, covers) or (next_act, "backfills")
         yield Problem("served_late", BAD, DATA, what, verdict.at, touches, then, tab, covers)
@@ -138,13 +145,13 @@ def _not_comparable(facts: Facts, verdict: RunVerdict) -> Iterator[Problem]:
     found = [each for each in verdict.findings if each.kind in ("not_comparable", "nothing_compared")]
     if not found:
         return
-    served = verdict.served.get(NOT_COMPARABLE, 0)
-    nothing = any(each.severity == CRITICAL for each in found)
-    rows = served or verdict.stream.get(NOT_COMPARABLE, 0)
+    served = verdict.served.get(Verdict.NOT_COMPARABLE, 0)
+    nothing = any(each.severity == AlertSeverity.CRITICAL for each in found)
+    rows = served or verdict.stream.get(Verdict.NOT_COMPARABLE, 0)
     which = "served rows" if served else "rows of the stream"
-    what = f"{rows:,} {which} cannot be compared, for reasons that are named{_where(verdict, NOT_COMPARABLE)}"
+    what = f"{rows:,} {which} cannot be compared, for reasons that are named{_where(verdict, Verdict.NOT_COMPARABLE)}"
     kind = "nothing_compared" if nothing else "not_comparable"
-    then = f"`rivertwice verdicts {facts.name} --verdict {NOT_COMPARABLE}` names the reasons"
+    then = f"`rivertwice verdicts {facts.name} --verdict {Verdict.NOT_COMPARABLE}` names the reasons"
     covers = frozenset({"not_comparable", "nothing_compared"})
     yield Problem(
         kind, BAD if nothing else WARN, DATA, what, verdict.at, KINDS[kind].meaning, then, "correctness", covers
@@ -156,7 +163,7 @@ def _findings(facts: Facts, verdict: RunVerdict) -> Iterator[Problem]:
     said = (*_OWN, "nothing_compared")
     others = [each for each in verdict.findings if each.kind not in said and each.repeats not in said]
     seen: set[str] = set()
-    for each in sorted(others, key=lambda one: one.severity != CRITICAL):
+    for each in sorted(others, key=lambda one: one.severity != AlertSeverity.CRITICAL):
         if each.kind in seen:
             continue
         seen.add(each.kind)
@@ -168,7 +175,7 @@ def _finding(facts: Facts, verdict: RunVerdict, found: GateFinding, alike: int) 
     more = f" (and {alike - 1} more of this kind)" if alike > 1 else ""
     kind = KINDS.get(found.kind)
     return Problem(
-        "finding" if found.severity == CRITICAL else "noted", BAD if found.severity == CRITICAL else WARN, DATA, f"the reconcile found ({found.kind}): {found.message}{more}",
+        "finding" if found.severity == AlertSeverity.CRITICAL else "noted", BAD if found.severity == AlertSeverity.CRITICAL else WARN, DATA, f"the reconcile found ({found.kind}): {found.message}{more}",
         verdict.at, "" if kind is None else kind.meaning, "" if kind is None else f"`{_command(kind.verb, facts.name)}`", "correctness",
         frozenset({found.kind}),
     )  # fmt: skip
@@ -186,7 +193,7 @@ def _quality(facts: Facts) -> Iterator[Problem]:
     failing = {} if view is None else {word: number for word, number in view.failing.items() if number}
     if view is None or not failing:
         return
-    is_critical = bool(failing.get(CRITICAL))
+    is_critical = bool(failing.get(AlertSeverity.CRITICAL))
     counts = ", ".join(f"{number} {word}" for word, number in failing.items())
     what = f"{counts} of {view.expectations} expectations of the pipeline's own suite fail: {view.found[0].message}"
     if not is_critical and not failing.get("warning"):
@@ -237,7 +244,7 @@ def _alert(facts: Facts, alert: Alert) -> Problem:
 
 def _gravity(alert: Alert) -> str:
     """Return the level of an alert; no served number depends on a task that failed, so that one is less than a dead driver."""
-    return BAD if alert.severity == CRITICAL and alert.cause.kind != TASK_FAILED else WARN
+    return BAD if alert.severity == AlertSeverity.CRITICAL and alert.cause.kind != TASK_FAILED else WARN
 
 
 def _command(verb: tuple[str, ...], pipeline: str) -> str:
@@ -413,7 +420,7 @@ def _with_driver(facts: Facts, now: datetime) -> Iterator[Problem]:
     if seen.state == "starting":
         yield from _starting(facts, now)
         return
-    if seen.state == UNRESPONSIVE and beat is not None:
+    if seen.state == Condition.UNRESPONSIVE and beat is not None:
         level = BAD if now - beat.at > HUNG_AFTER else WARN
         what = f"the driver (pid {beat.pid}) lives and reports nothing"
         then = f"look at its log (`rivertwice logs {facts.name}`); if it hangs, end process {beat.pid}: the agent starts it again"
@@ -706,7 +713,9 @@ def _stream_light(facts: Facts, problems: Sequence[Problem]) -> Light:
         "agent_dead": "no agent",
         "savepoint_stale": "old savepoint",
     }
-    word = words.get(worst.kind, worst.kind.replace("_", " ") if state != UNRESPONSIVE else UNRESPONSIVE)
+    word = words.get(
+        worst.kind, worst.kind.replace("_", " ") if state != Condition.UNRESPONSIVE else Condition.UNRESPONSIVE
+    )
     return Light(worst.level, word, RULES[STREAM])
 
 

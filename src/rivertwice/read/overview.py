@@ -18,15 +18,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rivertwice.agent.ring import CURVES, LEVELS, read_level, ring_file
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.settings import Settings
-from rivertwice.definition.definition import Definition
+from rivertwice.agent import CURVES, LEVELS, read_level, ring_file
+from rivertwice.core import PipelineHome, Settings
+from rivertwice.definition import Definition
 from rivertwice.read.fact_lines import FactLine, describe_facts, lag_count, verdict_stale, why_lag_is_stale
 from rivertwice.read.facts import Facts
 from rivertwice.read.now import Light, Now, decide_now
 from rivertwice.read.problems import Problem
-from rivertwice.read.read_facts import read_facts
+from rivertwice.read.read_facts import collect_facts
 from rivertwice.storage import Table
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ def read_cached(settings: Settings, definition: Definition, now: datetime) -> Sn
         return kept[1]
     from rivertwice.read.jobs import find_jobs  # plans of backfills, which `rivertwice status` does not show
 
-    facts = read_facts(settings, definition, now)
+    facts = collect_facts(settings, definition, now)
     seen = Snapshot(facts, decide_now(facts, now), tuple(find_jobs(settings, facts)), now)
     with _LOCK:
         _SEEN[key] = (time.monotonic(), seen)

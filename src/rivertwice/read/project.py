@@ -8,13 +8,12 @@ from datetime import UTC, date, datetime, time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rivertwice.core.instants import parse_instant
-from rivertwice.core.settings import Settings
+from rivertwice.core import Settings, parse_instant
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from rivertwice.timeline.result_rows import Rows
+    from rivertwice.timeline import Rows
 
 Instant = str | date | datetime
 """ISO 8601 with a zone, a day (midnight UTC), or an aware datetime."""
@@ -66,7 +65,7 @@ class Project:
             RequestError: there is no such pipeline, table or column, the table has not been written yet, or it is not current.
         """
         from rivertwice.read.find import find_rows
-        from rivertwice.timeline.result_kinds import PROVISIONAL, SERVED
+        from rivertwice.timeline import PROVISIONAL, SERVED
 
         must = self.require_current and table in (SERVED, PROVISIONAL) if require_current is None else require_current
         rows = find_rows(self.settings, pipeline, table, require_current=must)

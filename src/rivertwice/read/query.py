@@ -12,12 +12,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from rivertwice.core.errors import RequestError, ServiceError
-from rivertwice.core.settings import Settings
+from rivertwice.core import RequestError, ServiceError, Settings
 from rivertwice.read.find import open_rows
-from rivertwice.timeline.result_kinds import KINDS, SERVED, Kind
-from rivertwice.timeline.result_rows import Rows
-from rivertwice.timeline.result_status import Status
+from rivertwice.timeline import KINDS, SERVED, Kind, Rows, Status
 
 _BATCH_ROWS = 2_048
 _OF_DUCKDB = ("duckdb_", "pg_", "sqlite_")

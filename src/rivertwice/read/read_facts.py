@@ -11,41 +11,53 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rivertwice.agent.alert_model import Alert
-from rivertwice.agent.alert_store import alerts_of
-from rivertwice.agent.health import observe_stream
-from rivertwice.agent.observe import has_room
-from rivertwice.agent.view import Unreadable, view_first_load, view_quality, view_stream, view_stream_load
-from rivertwice.core.errors import RivertwiceError
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.instants import parse_iso
-from rivertwice.core.settings import Settings
-from rivertwice.definition.airflow_section import NO_SCHEDULE
-from rivertwice.definition.definition import Definition
-from rivertwice.definition.parts import parse_duration
+from rivertwice.agent import (
+    Alert,
+    Unreadable,
+    alerts_of,
+    has_room,
+    observe_stream,
+    view_first_load,
+    view_quality,
+    view_stream,
+    view_stream_load,
+)
+from rivertwice.core import PipelineHome, RivertwiceError, Settings, parse_iso
+from rivertwice.definition import NO_SCHEDULE, Definition, parse_duration
 from rivertwice.read.facts import Facts, GateFinding, RunVerdict, Savepoints, UnfinishedOperation, Windows
 from rivertwice.reconcile import newest_reconcile
 from rivertwice.retention import RetentionBrief, retention_file
-from rivertwice.savepoint.catalogue import Savepoint, select_newest
-from rivertwice.savepoint.operations.record import ABANDONED, DONE, Operation, read_operations
-from rivertwice.savepoint.operations.steps import plan_of
-from rivertwice.savepoint.recovery import RecoveryView, view_recovery
+from rivertwice.savepoint import (
+    Operation,
+    OperationStep,
+    RecoveryView,
+    Savepoint,
+    plan_of,
+    read_operations,
+    select_newest,
+    view_recovery,
+)
 from rivertwice.storage import Table, read_json
-from rivertwice.timeline.committed import committed_batches
-from rivertwice.timeline.dead_summary import read_newest_dead
-from rivertwice.timeline.judgements import verdicts_of
-from rivertwice.timeline.lineage import find_move_off, head_path
-from rivertwice.timeline.sequence import HEAD, Entry, read_sequence
-from rivertwice.timeline.verdicts import DEFECT, LATE, NOT_COMPARABLE
+from rivertwice.timeline import (
+    Entry,
+    EntryKind,
+    Verdict,
+    committed_batches,
+    find_move_off,
+    head_path,
+    read_newest_dead,
+    read_sequence,
+    verdicts_of,
+)
 
 T = TypeVar("T")
-DIFFERING = (DEFECT, LATE, NOT_COMPARABLE)
+DIFFERING = (Verdict.DEFECT, Verdict.LATE, Verdict.NOT_COMPARABLE)
 _SHOWN = ("served", "provisional", "verdicts", "causes")
 SAVEPOINTS_EVERY_S = 60.0
 """Savepoints may lie on S3, where a look costs requests: they are looked at so often at most."""
 
 
-def read_facts(settings: Settings, definition: Definition, now: datetime) -> Facts:
+def collect_facts(settings: Settings, definition: Definition, now: datetime) -> Facts:
     """Return what is true of a pipeline. A part that cannot be read is named in `unread` and hides no other."""
     name = definition.name
     home = settings.pipeline(name)
@@ -71,8 +83,8 @@ def read_facts(settings: Settings, definition: Definition, now: datetime) -> Fac
         stream=view_stream(settings, name, now, observation),
         alerts=read("alerts", lambda: lasting_alerts(settings, name), ()),
         verdict=read("verdicts", lambda: _verdict(home, definition, entries), None),
-        head=_newest(entries, HEAD),
-        published=next((each for each in reversed(entries) if each.kind != HEAD), None),
+        head=_newest(entries, EntryKind.HEAD),
+        published=next((each for each in reversed(entries) if each.kind != EntryKind.HEAD), None),
         began_at=read("ledger", lambda: _began_at(home, entries), None),
         quality=None if isinstance(quality, Unreadable) else quality,
         retention=retention,
@@ -138,7 +150,7 @@ def _known(view: T | Unreadable, what: str, unread: list[tuple[str, str]]) -> T 
 
 def _began_at(home: PipelineHome, entries: list[Entry]) -> datetime | None:
     """Return when the first batch of the head's path was committed; once there is one it stays the same until the head moves."""
-    head = _newest(entries, HEAD)
+    head = _newest(entries, EntryKind.HEAD)
     if head is None:
         return None
     key = (home.root, head.seq, head.created_at)
@@ -190,7 +202,7 @@ def _verdict(home: PipelineHome, definition: Definition, entries: list[Entry]) -
 
 def _left_by(home: PipelineHome, entries: list[Entry], run: Mapping[str, Any]) -> Entry | None:
     """Return the head move that left what a run saw; the path's records are read only if the head moved at all since."""
-    head = _newest(entries, HEAD)
+    head = _newest(entries, EntryKind.HEAD)
     if head is None or head.seq <= run["sequence"]:
         return None
     return find_move_off(entries, head_path(home), (run["timeline"], run["batch"]), run["sequence"])
@@ -242,7 +254,9 @@ def _changed(place: object) -> int:
 
 def _operation(home: PipelineHome) -> UnfinishedOperation | None:
     unfinished: list[Operation] = [
-        each for each in read_operations(home) if each.step < DONE and each.step != ABANDONED
+        each
+        for each in read_operations(home)
+        if each.step < OperationStep.DONE and each.step != OperationStep.ABANDONED
     ]
     if not unfinished:
         return None

@@ -9,21 +9,29 @@ from typing import Any
 
 import numpy as np
 
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.settings import Settings
+from rivertwice.core import PipelineHome, Settings
 from rivertwice.retention import retention_file
-from rivertwice.savepoint.catalogue import PROVED, Savepoint, survey_savepoints
-from rivertwice.savepoint.manifest import Manifest
-from rivertwice.savepoint.operations.record import DONE, Operation, read_operations
-from rivertwice.savepoint.operations.steps import plan_of
-from rivertwice.savepoint.plan import MARGIN, is_on_path
-from rivertwice.savepoint.proof import ProofBudget, last_attempt
-from rivertwice.savepoint.prune import protected_savepoints
-from rivertwice.savepoint.recovery import BATCH_S, START_S, measured_batch_s
-from rivertwice.savepoint.trim import batches_in
+from rivertwice.savepoint import (
+    BATCH_S,
+    MARGIN,
+    START_S,
+    Manifest,
+    Operation,
+    OperationStep,
+    ProofBudget,
+    ProofState,
+    Savepoint,
+    batches_in,
+    is_on_path,
+    last_attempt,
+    measured_batch_s,
+    plan_of,
+    protected_savepoints,
+    read_operations,
+    survey_savepoints,
+)
 from rivertwice.storage import read_json
-from rivertwice.timeline.committed import CommittedBatches, committed_batches
-from rivertwice.timeline.lineage import Segment, Timeline, head_path
+from rivertwice.timeline import CommittedBatches, Segment, Timeline, committed_batches, head_path
 
 # The race clocks of a savepoint: until when its records exist, and until when it can be proved. Pure.
 #
@@ -257,7 +265,7 @@ def describe_savepoints(settings: Settings, name: str, now: datetime) -> Savepoi
     attempts = _attempts(newest)
     return SavepointList(
         len(savepoints),
-        sum(savepoint.status == PROVED for savepoint in savepoints),
+        sum(savepoint.status == ProofState.PROVED for savepoint in savepoints),
         tuple(describe_savepoint(savepoint, world, attempts.get(savepoint.id)) for savepoint in newest),
         survey.damaged,
         describe_operation(read_operations(home), name),
@@ -275,7 +283,7 @@ def describe_savepoint(savepoint: Savepoint, world: SavepointInputs, attempt: st
     manifest = savepoint.manifest
     on_path = is_on_path(manifest, world.path)
     race = decide_race(savepoint.id, world.measured)
-    proved = savepoint.status == PROVED
+    proved = savepoint.status == ProofState.PROVED
     to_prove = None if proved or not on_path else decide_proof_race(manifest.batch, world.oldest, ProofBudget())
     return SavepointView(
         id=savepoint.id,
@@ -323,7 +331,7 @@ def find_obstacles(
     manifest = savepoint.manifest
     other = manifest.fingerprint != world.fingerprint
     definition = "it holds the state of another definition" if other else None
-    unproved = None if savepoint.status == PROVED else "it was taken and never proved"
+    unproved = None if savepoint.status == ProofState.PROVED else "it was taken and never proved"
     lost = lost_to_rewind(manifest, world.measured)
     gone = None if not lost else f"Kafka no longer has {lost} records after it, and a rewind reads Kafka"
     off = None if is_on_path(manifest, world.path) else "it is not on the head's path: going back to it is a rewind"
@@ -337,7 +345,7 @@ def find_obstacles(
 
 def describe_operation(operations: Sequence[Operation], pipeline: str) -> OperationView | None:
     """Return the operation that was interrupted and waits to be finished or abandoned, or that works now; None: there is none. Pure."""
-    unfinished = [operation for operation in operations if operation.step < DONE]
+    unfinished = [operation for operation in operations if operation.step < OperationStep.DONE]
     if not unfinished:
         return None
     newest = unfinished[-1]
@@ -387,6 +395,6 @@ def oldest_state(home: PipelineHome, timeline: str) -> int | None:
 
 
 def _attempts(newest: Sequence[Savepoint]) -> dict[str, str]:
-    unproved = [savepoint for savepoint in newest if savepoint.status != PROVED][:_ATTEMPTS]
+    unproved = [savepoint for savepoint in newest if savepoint.status != ProofState.PROVED][:_ATTEMPTS]
     found = {savepoint.id: last_attempt(savepoint) for savepoint in unproved}
     return {name: why for name, why in found.items() if why is not None}

@@ -17,29 +17,49 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivertwice.backfill.audit import read_audit
-from rivertwice.backfill.model import BackfillPlan, BackfillRequest, BackfillView
-from rivertwice.backfill.observe import observe_backfill
-from rivertwice.backfill.plan import explain_plan, plan_backfill
-from rivertwice.backfill.ranges import HalfOpenRange, merge
-from rivertwice.backfill.store import load_plan
-from rivertwice.core.errors import ConfigError, LogGapError, RequestError, ServiceError
-from rivertwice.core.instants import TimeRange, from_ms, to_iso, to_ms
-from rivertwice.core.plain import Row
-from rivertwice.core.settings import Settings
-from rivertwice.definition.definition import Definition
+from rivertwice.backfill import (
+    BackfillPlan,
+    BackfillRequest,
+    BackfillView,
+    HalfOpenRange,
+    explain_plan,
+    load_backfill_plan,
+    merge,
+    observe_backfill,
+    plan_backfill,
+    read_audit,
+)
+from rivertwice.core import (
+    ConfigError,
+    LogGapError,
+    RequestError,
+    Row,
+    ServiceError,
+    Settings,
+    TimeRange,
+    from_ms,
+    to_iso,
+    to_ms,
+)
+from rivertwice.definition import Definition
 from rivertwice.read.backfills import EarlierRun, Span, seconds_of_newest
 from rivertwice.read.heatmap import axis_key, key_label
 from rivertwice.read.serving import Runs, Serving, open_serving, read_runs
 from rivertwice.reconcile import shape_of
 from rivertwice.storage import Table, Where
-from rivertwice.timeline.digest import key_texts
-from rivertwice.timeline.judgements import read_verdicts, rows_of
-from rivertwice.timeline.lineage import head_path
-from rivertwice.timeline.sequence import read_sequence
-from rivertwice.timeline.served_rows import is_on_path, newest_rows, publications_of
-from rivertwice.timeline.serving import WITHDRAWN, to_epoch_ms
-from rivertwice.timeline.verdicts import AGREES, BY_GRAVITY, OPEN
+from rivertwice.timeline import (
+    WITHDRAWN,
+    Verdict,
+    head_path,
+    is_on_path,
+    key_texts,
+    newest_rows,
+    publications_of,
+    read_sequence,
+    read_verdicts,
+    rows_of,
+    to_epoch_ms,
+)
 
 PLANNED, NEEDS_JOB, REFUSED, UNREACHABLE = "planned", "needs a job", "refused", "unreachable"
 LISTED = 12
@@ -235,8 +255,8 @@ def count_changes(
     rows = None if runs is None else read_in_ranges(serving, runs, ranges)
     if runs is None or rows is None:
         return None
-    differing = [row for row in rows if row["verdict"] not in (AGREES, OPEN)]
-    differing.sort(key=lambda row: (BY_GRAVITY.index(row["verdict"]), -(row["late"] or 0), row["window_start"]))
+    differing = [row for row in rows if row["verdict"] not in (Verdict.AGREES, Verdict.OPEN)]
+    differing.sort(key=lambda row: (Verdict.BY_GRAVITY.index(row["verdict"]), -(row["late"] or 0), row["window_start"]))
     shown = tuple(
         DifferingRow(
             row["window_start"],
@@ -268,7 +288,7 @@ def read_in_ranges(serving: Serving, runs: Runs, ranges: Sequence[HalfOpenRange]
 
 def count_rows(rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     """Return how many rows some stored verdicts say what of. Pure."""
-    counts = dict.fromkeys(BY_GRAVITY, 0)
+    counts = dict.fromkeys(Verdict.BY_GRAVITY, 0)
     for row in rows:
         counts[row["verdict"]] += rows_of(row)
     return {word: number for word, number in counts.items() if number}
@@ -314,7 +334,7 @@ def describe_backfill(settings: Settings, name: str, backfill: str) -> BackfillD
         RequestError: there is no such backfill.
     """
     serving = open_serving(settings, name)
-    plan = load_plan(serving.home, backfill)
+    plan = load_backfill_plan(serving.home, backfill)
     audit = read_audit(serving.home, backfill)
     entries = read_sequence(serving.home)
     publication = next((each for each in publications_of(entries) if each.backfill == backfill), None)

@@ -16,14 +16,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivertwice.agent.ring import CURVES, LEVELS, STATES, RingLevel, Slots, lags_of, read_level, ring_file
-from rivertwice.core.errors import RequestError
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.instants import from_ms
-from rivertwice.core.settings import Settings
-from rivertwice.definition.definition import Definition
+from rivertwice.agent import CURVES, LEVELS, STATES, RingLevel, Slots, lags_of, read_level, ring_file
+from rivertwice.core import PipelineHome, RequestError, Settings, from_ms
+from rivertwice.definition import Definition
 from rivertwice.read.marks import KINDS, CurveEvent, find_marks
-from rivertwice.timeline.committed import committed_batches
+from rivertwice.timeline import committed_batches
 
 STEPS = 300
 Floats = npt.NDArray[np.float64]

@@ -11,15 +11,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from rivertwice.core.homes import PipelineHome, Place
-from rivertwice.core.installed import base_of
-from rivertwice.core.plain import Row
-from rivertwice.core.settings import Settings
-from rivertwice.definition.definition import Definition
+from rivertwice.core import PipelineHome, Place, Row, Settings, base_of
+from rivertwice.definition import Definition
 from rivertwice.storage import Remembered, Table, Where
-from rivertwice.timeline.judgements import Chain, Increment, chain_of
-from rivertwice.timeline.lineage import head_definition
-from rivertwice.timeline.served_stamp import serving_by_stamp
+from rivertwice.timeline import Chain, Increment, chain_of, head_definition, serving_by_stamp
 
 _MOST = 64
 _BRIEF = ("run", "created_at", "timeline", "batch", "sequence", "counts", "increment", "duration_s")

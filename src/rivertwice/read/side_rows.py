@@ -7,16 +7,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 
-from rivertwice.backfill.late_queue import QueuedWindow, describe_queue
-from rivertwice.backfill.observe import observe_late_queue
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.instants import from_ms
-from rivertwice.definition.model import Definition
+from rivertwice.backfill import QueuedWindow, describe_queue, observe_late_queue
+from rivertwice.core import PipelineHome, from_ms
+from rivertwice.definition import Definition
 from rivertwice.storage import Remembered
-from rivertwice.timeline.committed import CommittedBatches, committed_batches
-from rivertwice.timeline.dead_letters import OPEN, DeadLetter, count_states, cure_applies, parse_place
-from rivertwice.timeline.dead_summary import find_letter, read_brief, with_bytes
-from rivertwice.timeline.lineage import Segment, head_definition, head_path
+from rivertwice.timeline import (
+    CommittedBatches,
+    DeadLetter,
+    LetterState,
+    Segment,
+    committed_batches,
+    count_states,
+    cure_applies,
+    find_letter,
+    head_definition,
+    head_path,
+    parse_place,
+    read_brief,
+    with_bytes,
+)
 
 SAMPLE = 20
 """Letters that are shown of a choice."""
@@ -235,7 +244,11 @@ def shorten(text: str | None, chars: int) -> str | None:
 
 
 def _oldest_open(letters: Sequence[DeadLetter], committed: CommittedBatches) -> datetime | None:
-    since = [committed.committed_at((letter.timeline, letter.batch)) for letter in letters if letter.state == OPEN]
+    since = [
+        committed.committed_at((letter.timeline, letter.batch))
+        for letter in letters
+        if letter.state == LetterState.OPEN
+    ]
     return min(since, default=None)
 
 

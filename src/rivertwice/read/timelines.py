@@ -17,17 +17,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivertwice.agent.health import observe_stream
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.instants import iso_of_ms, to_iso
-from rivertwice.core.settings import Settings
-from rivertwice.timeline.committed import committed_batches, every_batch
-from rivertwice.timeline.lineage import Segment, Timeline, head_path, path_of
-from rivertwice.timeline.sequence import HEAD, PUBLICATION, Entry, read_sequence, select_head
-from rivertwice.timeline.version_records import Acceptance
-from rivertwice.versions.comparisons import StoredComparison
-from rivertwice.versions.model import Step
-from rivertwice.versions.view import VersionView, view_versions
+from rivertwice.agent import observe_stream
+from rivertwice.core import PipelineHome, Settings, iso_of_ms, to_iso
+from rivertwice.timeline import (
+    Acceptance,
+    Entry,
+    EntryKind,
+    Segment,
+    Timeline,
+    committed_batches,
+    every_batch,
+    head_path,
+    path_of,
+    read_sequence,
+    select_head,
+)
+from rivertwice.versions import Step, StoredComparison, VersionView, view_versions
 
 MOST_ON_PATH = 10
 """Newest timelines of the head's path that are drawn."""
@@ -156,7 +161,7 @@ def draw_timelines(
     """
     by_name = {line.timeline: line for line in lines}
     head = path[-1].timeline
-    moves = {entry.payload["timeline"]: entry for entry in reversed(entries) if entry.kind == HEAD}
+    moves = {entry.payload["timeline"]: entry for entry in reversed(entries) if entry.kind == EntryKind.HEAD}
     lanes = tuple(_lane(line, by_name, newest, path, moves.get(line.timeline)) for line in lines)
     marks, skipped = _marks(entries, by_name, newest_at)
     last = max((lane.serves[1] for lane in lanes if lane.serves is not None), default=None)
@@ -239,25 +244,28 @@ def _marks(
     moves, publications = [], []
     head = None
     for entry in entries:
-        if entry.kind == HEAD:
+        if entry.kind == EntryKind.HEAD:
             head = str(entry.payload["timeline"])
             moves.append((entry, head))
-        elif entry.kind == PUBLICATION and head is not None:
+        elif entry.kind == EntryKind.PUBLICATION and head is not None:
             publications.append((entry, head))
     chosen = [*moves[-MOST_MARKS:], *publications[-MOST_MARKS:]]
     marks = [_mark(entry, lines[name], newest_at) for entry, name in chosen if name in lines]
-    drawn = {kind: sum(mark.kind == kind for mark in marks) for kind in (HEAD, PUBLICATION)}
-    skipped = {"moves": len(moves) - drawn[HEAD], "publications": len(publications) - drawn[PUBLICATION]}
+    drawn = {kind: sum(mark.kind == kind for mark in marks) for kind in (EntryKind.HEAD, EntryKind.PUBLICATION)}
+    skipped = {
+        "moves": len(moves) - drawn[EntryKind.HEAD],
+        "publications": len(publications) - drawn[EntryKind.PUBLICATION],
+    }
     return tuple(sorted(marks, key=lambda mark: mark.seq)), skipped
 
 
 def _mark(entry: Entry, line: Timeline, newest_at: Callable[[str, datetime], int | None]) -> TimelineDot:
-    if entry.kind == HEAD:
+    if entry.kind == EntryKind.HEAD:
         reason = str(entry.payload["reason"])
         batch, way, text = line.first_batch, way_of(reason), f"{line.timeline} serves: {reason}"
     else:
         own = newest_at(line.timeline, entry.created_at)
-        batch, way = line.first_batch if own is None else own, PUBLICATION
+        batch, way = line.first_batch if own is None else own, EntryKind.PUBLICATION
         text = describe_publication(entry.payload)
     return TimelineDot(entry.seq, entry.kind, way, to_iso(entry.created_at), line.timeline, batch, text)
 

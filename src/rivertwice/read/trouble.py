@@ -14,24 +14,26 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivertwice.core.instants import from_ms, to_ms
-from rivertwice.core.plain import Row
-from rivertwice.core.settings import Settings
-from rivertwice.definition.definition import Definition
+from rivertwice.core import Row, Settings, from_ms, to_ms
+from rivertwice.definition import Definition
 from rivertwice.read.heatmap import NotCompared, axis_key, key_label, moved_after
 from rivertwice.read.serving import Runs, Serving, open_serving, read_run, read_runs
 from rivertwice.storage import Remembered
-from rivertwice.timeline.judgements import read_causes, read_verdicts, rows_of
-from rivertwice.timeline.lineage import head_path
-from rivertwice.timeline.sequence import read_sequence
-from rivertwice.timeline.served_rows import publications_of
-from rivertwice.timeline.serving import Publication
-from rivertwice.timeline.verdicts import AGREES, BY_GRAVITY, DEFECT, LATE, NOT_COMPARABLE, OPEN
+from rivertwice.timeline import (
+    Publication,
+    Verdict,
+    head_path,
+    publications_of,
+    read_causes,
+    read_sequence,
+    read_verdicts,
+    rows_of,
+)
 
 ROWS = 50
 CAUSES = 5
 TREND = 30
-_DIFFERS = (DEFECT, NOT_COMPARABLE, LATE)
+_DIFFERS = (Verdict.DEFECT, Verdict.NOT_COMPARABLE, Verdict.LATE)
 
 
 @dataclass
@@ -182,8 +184,8 @@ def _read_trouble(serving: Serving, definition: Definition, runs: Runs) -> Troub
     if rows is None:
         return Trouble((), (), (), {})
     differing = rows.filter(pc.is_in(rows["verdict"], pa.array(_DIFFERS)))
-    waiting = rows.filter(pc.and_(pc.equal(rows["verdict"], OPEN), pc.is_null(rows["key"])))
-    others = rows.filter(pc.and_(pc.is_valid(rows["key"]), pc.equal(rows["verdict"], AGREES)))
+    waiting = rows.filter(pc.and_(pc.equal(rows["verdict"], Verdict.OPEN), pc.is_null(rows["key"])))
+    others = rows.filter(pc.and_(pc.is_valid(rows["key"]), pc.equal(rows["verdict"], Verdict.AGREES)))
     found = sort_trouble([*differing.to_pylist(), *others.to_pylist()], waiting.to_pylist())
     return Trouble(
         tuple(_labelled(row, definition) for row in found.open),
@@ -213,9 +215,11 @@ def sort_trouble(rows: Iterable[Mapping[str, Any]], waiting: Iterable[Mapping[st
     repaired = [
         row
         for row in by_row.values()
-        if row.pairs.get("stream") in _DIFFERS and row.pairs.get("served", AGREES) == AGREES
+        if row.pairs.get("stream") in _DIFFERS and row.pairs.get("served", Verdict.AGREES) == Verdict.AGREES
     ]
-    open_rows.sort(key=lambda row: (BY_GRAVITY.index(row.pairs["served"]), -row.late, -to_ms(row.start), row.key or ""))
+    open_rows.sort(
+        key=lambda row: (Verdict.BY_GRAVITY.index(row.pairs["served"]), -row.late, -to_ms(row.start), row.key or "")
+    )
     repaired.sort(key=lambda row: (-to_ms(row.start), row.key or ""))
     windows: dict[tuple[Any, ...], WaitingWindow] = {}
     for verdict in waiting:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rivertwice.core.face import lazy_names
-
 if TYPE_CHECKING:
     from rivertwice.reconcile.acknowledgements import acknowledge, end_acknowledgement, read_acknowledgements
     from rivertwice.reconcile.derive import batch_marks, read_spans, tag_batches
@@ -18,29 +16,6 @@ if TYPE_CHECKING:
     from rivertwice.reconcile.unchanged import count_unsealed, reconcile_unchanged
     from rivertwice.reconcile.view import shape_of
 else:
-    __getattr__ = lazy_names(__name__)
+    from rivertwice.core.face import lazy_names
 
-__all__ = [
-    "DEAD_SHARE",
-    "SERVED",
-    "ChangesSinceSeal",
-    "RowColumns",
-    "acknowledge",
-    "batch_marks",
-    "cause_rows",
-    "count_unsealed",
-    "end_acknowledgement",
-    "find_broken",
-    "forget_seals",
-    "look_at_changes",
-    "new_publications",
-    "newest_reconcile",
-    "read_acknowledgements",
-    "read_spans",
-    "reconcile",
-    "reconcile_runs",
-    "reconcile_unchanged",
-    "shape_of",
-    "tag_batches",
-    "verdict_rows",
-]
+    __getattr__ = lazy_names(__name__)

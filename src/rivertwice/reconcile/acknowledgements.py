@@ -15,12 +15,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from rivertwice.core.errors import LedgerError, RequestError
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.instants import parse_iso, to_iso
+from rivertwice.core import LedgerError, PipelineHome, RequestError, parse_iso, to_iso
 from rivertwice.reconcile.model import OLDER
 from rivertwice.storage import open_store
-from rivertwice.timeline.verdicts import NOT_COMPARABLE
+from rivertwice.timeline import Verdict
 
 FORMAT = 1
 NOTHING_COMPARED = "nothing_compared"
@@ -61,7 +59,7 @@ def reasons_of(rows: Iterable[tuple[str, str, str, str]]) -> Reasons:
     """Return why rows of each pair cannot be compared, from (pair, verdict, presence, reason). Pure."""
     by_pair: dict[str, set[str]] = {}
     for pair, verdict, presence, reason in rows:
-        if verdict == NOT_COMPARABLE and presence != OLDER:
+        if verdict == Verdict.NOT_COMPARABLE and presence != OLDER:
             by_pair.setdefault(pair, set()).add(reason)
     return {pair: frozenset(reasons) for pair, reasons in by_pair.items()}
 

@@ -11,10 +11,17 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from rivertwice.core.settings import Settings
-from rivertwice.log.addresses import Part, Parts, StoredOffsets, describe_parts
-from rivertwice.log.forks import observe_forks
-from rivertwice.log.marks import Fork, fork_message, marks_from_plain
+from rivertwice.core import Settings
+from rivertwice.log import (
+    Fork,
+    Part,
+    Parts,
+    StoredOffsets,
+    describe_parts,
+    fork_message,
+    marks_from_plain,
+    observe_forks,
+)
 from rivertwice.reconcile.copies import check_served_rows, choose_again, wrong_rows
 from rivertwice.reconcile.evidence import Evidence, ServedEvidence
 from rivertwice.reconcile.frames import addresses, late_by_row, unique_rows, values
@@ -40,9 +47,9 @@ from rivertwice.reconcile.model import (
     LateRow,
     RowColumns,
     RowId,
+    RowVerdict,
     ServedRow,
     StreamRow,
-    Verdict,
 )
 from rivertwice.reconcile.rederive import (
     BatchCounts,
@@ -58,10 +65,7 @@ from rivertwice.reconcile.rederive import (
     select_touching,
 )
 from rivertwice.reconcile.view import HeadView, Served, counted_publications, shape_of
-from rivertwice.timeline.counts import total_of
-from rivertwice.timeline.served_rows import newest_rows
-from rivertwice.timeline.serving import select_winners, to_epoch_ms
-from rivertwice.timeline.watermarks import rule_of
+from rivertwice.timeline import newest_rows, rule_of, select_winners, to_epoch_ms, total_of
 
 # Windows of a path that several definitions ran on (after an upgrade): which one made each, and whose rule judges it.
 
@@ -426,7 +430,7 @@ def gather_served(
 
 
 def find_served_differences(
-    view: HeadView, shape: RowColumns, chain: Chain, verdicts: Sequence[Verdict]
+    view: HeadView, shape: RowColumns, chain: Chain, verdicts: Sequence[RowVerdict]
 ) -> list[DefectFinding]:
     """Compare the served table with what changelog and corrections give, as of its own stamp (`copies.check_served_rows`)."""
     stamp, definition = view.served_stamp, view.newest.definition

@@ -15,15 +15,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from rivertwice.backfill.model import BackfillPlan
-from rivertwice.core.instants import from_ms, to_iso
-from rivertwice.core.plain import Row
-from rivertwice.definition.definition import Definition
+from rivertwice.backfill import BackfillPlan
+from rivertwice.core import Row, from_ms, to_iso
+from rivertwice.definition import Definition
 from rivertwice.reconcile.frames import addresses
-from rivertwice.reconcile.model import SERVED, STREAM, DefectFinding, RowColumns, RowId, Verdict
-from rivertwice.timeline.ledger import LedgerRow
-from rivertwice.timeline.lineage import Timeline
-from rivertwice.timeline.serving import Publication, select_served
+from rivertwice.reconcile.model import SERVED, STREAM, DefectFinding, RowColumns, RowId, RowVerdict
+from rivertwice.timeline import LedgerRow, Publication, Timeline, select_served
 
 IDENTITY = (
     "pipeline",
@@ -222,7 +219,7 @@ def choose_again(
     )
 
 
-def wrong_rows(verdicts: Iterable[Verdict]) -> tuple[set[RowId], set[RowId]]:
+def wrong_rows(verdicts: Iterable[RowVerdict]) -> tuple[set[RowId], set[RowId]]:
     """Return the rows of the changelog, and the served rows, that are a DEFECT by themselves."""
     wrong: dict[str, set[RowId]] = {STREAM: set(), SERVED: set()}
     for verdict in verdicts:

@@ -14,25 +14,28 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from rivertwice.core.plain import Row
-from rivertwice.core.settings import Settings
-from rivertwice.definition.definition import Definition
-from rivertwice.definition.fingerprint import fingerprint_of
-from rivertwice.definition.source import Source
-from rivertwice.engine.compile import decode_view, row_checks
-from rivertwice.engine.decode import HASH
-from rivertwice.engine.relations import accepted
-from rivertwice.log import kafka
-from rivertwice.log.addresses import OffsetRanges, Part, Parts, of_topic, parts_of
-from rivertwice.log.records import ReadPlan, check_same_topic, observe_read, read_plan
+from rivertwice.core import Row, Settings
+from rivertwice.definition import Definition, Source, fingerprint_of
+from rivertwice.engine import HASH, accepted, decode_view, row_checks
+from rivertwice.log import (
+    OffsetRanges,
+    Part,
+    Parts,
+    ReadPlan,
+    check_same_topic,
+    kafka,
+    observe_read,
+    of_topic,
+    parts_of,
+    read_plan,
+)
 from rivertwice.reconcile.gaps import GAP_INDEX, LOADED_INDEX, Missing, SkippedRange, gaps_of
 from rivertwice.reconcile.kinds import Judge, JudgeInput, judge_of
 from rivertwice.reconcile.kinds.read_rows import collect_together, is_read, with_watermarks
 from rivertwice.reconcile.model import LateRow
 from rivertwice.reconcile.rederive import BatchCounts, Chain, Ranges
 from rivertwice.reconcile.seals.scope import joined_runs
-from rivertwice.timeline.dead_cure import amended_rows
-from rivertwice.timeline.dead_letters import Cure
+from rivertwice.timeline import Cure, amended_rows
 
 # Which batch read which record: offset ranges as marks that are looked up for each record.
 

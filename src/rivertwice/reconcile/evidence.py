@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple, TypeVar
 
-from rivertwice.backfill.ranges import HalfOpenRange
+from rivertwice.backfill import HalfOpenRange
 from rivertwice.reconcile.gaps import LostRecordEffects
 from rivertwice.reconcile.model import (
     OLDER,
@@ -17,16 +17,14 @@ from rivertwice.reconcile.model import (
     RowColumns,
     RowId,
     Rows,
+    RowVerdict,
     ServedRow,
     ServedSession,
     SessionGroup,
     StreamRow,
     Values,
-    Verdict,
 )
-from rivertwice.timeline.digest import key_text
-from rivertwice.timeline.first_load import FirstLoad
-from rivertwice.timeline.verdicts import AGREES, DEFECT, LATE, NOT_COMPARABLE, OPEN
+from rivertwice.timeline import FirstLoad, Verdict, key_text
 
 # Why a row differs from the truth, in words and by count. Pure.
 
@@ -53,16 +51,16 @@ def explain(
     missing = shape.count(truth) - shape.count(expected)
     caused = late + amended
     if not names and missing == caused == 0:
-        return Explained(AGREES, "")
+        return Explained(Verdict.AGREES, "")
     if caused and missing == caused:
-        return Explained(LATE, say_counts(late, amended, shape.count(truth), "came after the window closed"))
+        return Explained(Verdict.LATE, say_counts(late, amended, shape.count(truth), "came after the window closed"))
     detail = (
         f"the late rule and amendments explain {caused} of {missing} missing records"
         if missing != caused
         else "no record explains it"
     )
     reason = f"the truth differs in {', '.join(names) or 'nothing'}, but {detail}"
-    return Explained(DEFECT, reason, missing - caused)
+    return Explained(Verdict.DEFECT, reason, missing - caused)
 
 
 def say_counts(late: int, amended: int, total: int, phrase: str) -> str:
@@ -208,9 +206,9 @@ class Evidence:
         wrong = differing(shape, got, base)
         if not wrong and (late + amended == missing > 0 or (published and amended)):
             phrase = f"came too late{' after the newest publication' if published else ''}"
-            return Explained(LATE, say_counts(late, amended, shape.count(truth), phrase), late)
+            return Explained(Verdict.LATE, say_counts(late, amended, shape.count(truth), phrase), late)
         names = ", ".join(wrong) or "nothing it must equal"
-        return Explained(DEFECT, f"what is served differs in {names} and no cause explains it", missing)
+        return Explained(Verdict.DEFECT, f"what is served differs in {names} and no cause explains it", missing)
 
     def presence(self, pair: str, row: RowId, got: Values | None, verdict: str, reason: str, *, doubted: bool) -> str:
         """Return which sides hold a row, or why that does not matter."""
@@ -218,8 +216,8 @@ class Evidence:
             return OLDER
         presence = _presence(pair, got, self.truth.get(row), verdict, doubted=doubted, late_only=self.late_only_label)
         if presence == _NEITHER and row in self.expected:
-            presence = self.late_only_label if verdict == OPEN else _EXPECTED_ONLY
-        return _NOT_COMPARED if verdict == NOT_COMPARABLE and presence in _ONE_SIDED else presence
+            presence = self.late_only_label if verdict == Verdict.OPEN else _EXPECTED_ONLY
+        return _NOT_COMPARED if verdict == Verdict.NOT_COMPARABLE and presence in _ONE_SIDED else presence
 
 
 @dataclass(frozen=True)
@@ -265,7 +263,7 @@ class ServedEvidence:
         return row.start_ms in self.published or row in self.published_rows
 
 
-def amended_of(evidence: Evidence, served: ServedEvidence | None, verdict: Verdict) -> Sequence[AmendedRow]:
+def amended_of(evidence: Evidence, served: ServedEvidence | None, verdict: RowVerdict) -> Sequence[AmendedRow]:
     """Return the amendments that a verdict depends on."""
     if served is not None and verdict.pair == SERVED and served.is_published(verdict.row):
         return served.amended_since.get(evidence.cause_id(verdict.row), ())
@@ -275,12 +273,12 @@ def amended_of(evidence: Evidence, served: ServedEvidence | None, verdict: Verdi
 def _presence(
     pair: str, got: Values | None, truth: Values | None, verdict: str, *, doubted: bool, late_only: str
 ) -> str:
-    if doubted and verdict == NOT_COMPARABLE:
+    if doubted and verdict == Verdict.NOT_COMPARABLE:
         return _UNREADABLE
     if got is not None and truth is not None:
         return "both"
     if got is not None:
-        return late_only if verdict == LATE else f"{pair} only"
+        return late_only if verdict == Verdict.LATE else f"{pair} only"
     return "truth only" if truth is not None else _NEITHER
 
 
@@ -323,13 +321,13 @@ def explain_interval(
     """Explain a row against the truth by the late and amended records of its window."""
     names = differing(shape, expected, truth)
     if not names:
-        return Explained(AGREES, "")
+        return Explained(Verdict.AGREES, "")
     causes = [f"{late} records of its window came after it had closed"] if late else []
     if amended:
         causes.append(f"{amended} records of its window were dead letters and have been amended")
     if causes:
-        return Explained(LATE, f"{', '.join(causes)}; with them {_changed(names)}")
-    return Explained(DEFECT, f"the truth differs in {', '.join(names)}, but no record of the window was late")
+        return Explained(Verdict.LATE, f"{', '.join(causes)}; with them {_changed(names)}")
+    return Explained(Verdict.DEFECT, f"the truth differs in {', '.join(names)}, but no record of the window was late")
 
 
 def _changed(names: Sequence[str]) -> str:
@@ -371,7 +369,7 @@ class SessionEvidence(Evidence):
         if group is None or differing(self.shape, got, base):
             return super().explain_served(row, got, base, published=published, late=late, amended=amended)
         explained = self._explain_group(group)
-        if explained.verdict == LATE and row == group.truth:
+        if explained.verdict == Verdict.LATE and row == group.truth:
             return explained._replace(records=len(group.late))
         return explained
 
@@ -388,14 +386,14 @@ class SessionEvidence(Evidence):
         if missing != late + amended:
             caused = late + amended
             reason = f"the late rule and amendments explain {caused} of {missing} missing records of the session"
-            return Explained(DEFECT, reason, missing - caused)
+            return Explained(Verdict.DEFECT, reason, missing - caused)
         counted = say_counts(late, amended, total, "came too late")
         reasons = [counted] if counted else []
         if group.split:
             reasons.append(_describe_split(group.split, len(group.parts), total))
         if not reasons:
-            return Explained(DEFECT, "the session differs, but no record explains it")
-        return Explained(LATE, "; ".join(reasons))
+            return Explained(Verdict.DEFECT, "the session differs, but no record explains it")
+        return Explained(Verdict.LATE, "; ".join(reasons))
 
 
 def _describe_split(split: Sequence[LateRow], parts: int, total: int) -> str:
@@ -413,10 +411,12 @@ def explain_published_session(evidence: Evidence, session: ServedSession, row: R
     missing = len(session.late) + len(session.since) if row == session.truth else 0
     if names:
         difference = evidence.shape.count(session.to_serve.get(row)) - evidence.shape.count(got)
-        return Explained(DEFECT, f"what is served differs in {', '.join(names)} and no cause explains it", difference)
+        return Explained(
+            Verdict.DEFECT, f"what is served differs in {', '.join(names)} and no cause explains it", difference
+        )
     if session.unexplained:
         detail = f"{session.unexplained} of {total} records are in no session that is served, though they came in time"
-        return Explained(DEFECT, f"{detail}; no cause explains it", session.unexplained)
+        return Explained(Verdict.DEFECT, f"{detail}; no cause explains it", session.unexplained)
     counted = say_counts(len(session.late), len(session.amended), total, "came too late")
     reasons = [counted] if counted else []
     if session.since:
@@ -426,8 +426,8 @@ def explain_published_session(evidence: Evidence, session: ServedSession, row: R
     if session.split:
         reasons.append(_describe_split(session.split, len(session.to_serve), total))
     if not reasons:
-        return Explained(DEFECT, "the session differs, but no record explains it")
-    return Explained(LATE, "; ".join(reasons), missing)
+        return Explained(Verdict.DEFECT, "the session differs, but no record explains it")
+    return Explained(Verdict.LATE, "; ".join(reasons), missing)
 
 
 # Rows of stateful processing: for a key in several partitions, they may depend on the order of reading. Pure.
@@ -449,4 +449,6 @@ class StatefulEvidence(Evidence):
 
     def is_older(self, row: RowId, verdict: str, reason: str) -> bool:
         """Say whether a row cannot be compared only because it is not the newest of its key, and only the newest must hold."""
-        return verdict == NOT_COMPARABLE and row in self.order_dependent.older and reason == self.order_reason(row)
+        return (
+            verdict == Verdict.NOT_COMPARABLE and row in self.order_dependent.older and reason == self.order_reason(row)
+        )

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from rivertwice.core.instants import from_ms, to_ms
-from rivertwice.log.addresses import Part, name_parts
-from rivertwice.reconcile.model import OLDER, Account, AmendedRow, LateRow, RowColumns, RowId, Values, Verdict
-from rivertwice.timeline.digest import key_texts
+from rivertwice.core import from_ms, to_ms
+from rivertwice.log import Part, name_parts
+from rivertwice.reconcile.model import OLDER, Account, AmendedRow, LateRow, RowColumns, RowId, RowVerdict, Values
+from rivertwice.timeline import key_texts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,7 +58,7 @@ def late_by_row(records: Iterable[_Record]) -> dict[RowId, list[_Record]]:
     return grouped
 
 
-def verdict_frame(verdicts: Iterable[Verdict], judged: Iterable[Mapping[str, Any]] = ()) -> pd.DataFrame:
+def verdict_frame(verdicts: Iterable[RowVerdict], judged: Iterable[Mapping[str, Any]] = ()) -> pd.DataFrame:
     """Return the frame of the suite `verdicts`: a row for each pair, window, verdict and presence.
 
     `rows` counts result rows, except for those that need not be compared (`OLDER`); `late`, `dead` and `unexplained` are their

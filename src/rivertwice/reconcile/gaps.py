@@ -17,13 +17,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from rivertwice.log.addresses import Part, Parts, StoredOffsets, count, describe_parts, drop_empty, intersect, parts_of
-from rivertwice.log.gaps import REPAIRABLE, Gap
-from rivertwice.log.marks import Fork
+from rivertwice.log import (
+    REPAIRABLE,
+    Fork,
+    Gap,
+    Part,
+    Parts,
+    StoredOffsets,
+    count,
+    describe_parts,
+    drop_empty,
+    intersect,
+    parts_of,
+)
 from rivertwice.reconcile.rederive import BatchCounts, Chain, Ranges
-from rivertwice.timeline.counts import total_of
-from rivertwice.timeline.first_load import FirstLoad
-from rivertwice.timeline.ledger import LedgerRow
+from rivertwice.timeline import FirstLoad, LedgerRow, total_of
 
 FORKED = "fork: "
 """Start of a verdict's reason if the log has other records now than the stream read."""

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from rivertwice.core.text import counted
-from rivertwice.log.addresses import Part, name_parts
+from rivertwice.core import counted
+from rivertwice.log import Part, name_parts
 from rivertwice.reconcile.model import SERVED, Account, DefectFinding
-from rivertwice.timeline.verdicts import AGREES, DEFECT, LATE, NOT_COMPARABLE
+from rivertwice.timeline import Verdict
 
 CRITICAL = "critical"
 WARNING = "warning"
@@ -125,9 +125,9 @@ def decide_gate(report: GateInput) -> Gate:
     """Decide which alerts a reconcile raises."""
     alerts: list[GateAlert] = []
     for pair, counts in report.counts.items():
-        if counts.get(DEFECT):
-            alerts.append(_defect(pair, counts[DEFECT]))
-        left_out = counts.get(NOT_COMPARABLE, 0) - report.older.get(pair, 0)
+        if counts.get(Verdict.DEFECT):
+            alerts.append(_defect(pair, counts[Verdict.DEFECT]))
+        left_out = counts.get(Verdict.NOT_COMPARABLE, 0) - report.older.get(pair, 0)
         if left_out > 0:
             alerts.append(_not_comparable(pair, left_out, counts, report))
     alerts.extend(
@@ -150,13 +150,13 @@ def dead_alerts(dead: str) -> list[GateAlert]:
 
 def _defect(pair: str, rows: int) -> GateAlert:
     which = counted(rows, f"row of the pair {pair} is", f"rows of the pair {pair} are")
-    message = f"{which} not what the log gives ({DEFECT}); `rivertwice verdicts NAME --verdict {DEFECT}` shows which"
+    message = f"{which} not what the log gives ({Verdict.DEFECT}); `rivertwice verdicts NAME --verdict {Verdict.DEFECT}` shows which"
     return GateAlert(CRITICAL, "defect", message, pair)
 
 
 def _repeated_by(finding: DefectFinding, counts: Mapping[str, Mapping[str, int]]) -> str:
     """Return the kind of the alert that says the same as a finding: a served row that another program changed is a DEFECT, too."""
-    return "defect" if finding.kind == SERVED and counts.get(SERVED, {}).get(DEFECT) else ""
+    return "defect" if finding.kind == SERVED and counts.get(SERVED, {}).get(Verdict.DEFECT) else ""
 
 
 def _not_comparable(pair: str, rows: int, counts: Mapping[str, int], report: GateInput) -> GateAlert:
@@ -164,7 +164,7 @@ def _not_comparable(pair: str, rows: int, counts: Mapping[str, int], report: Gat
 
     It is a warning even then if a person has acknowledged it.
     """
-    if report.compare and not any(counts.get(verdict) for verdict in (AGREES, LATE, DEFECT)):
+    if report.compare and not any(counts.get(verdict) for verdict in (Verdict.AGREES, Verdict.LATE, Verdict.DEFECT)):
         if pair in report.acknowledged:
             message = f"none of the {rows} rows of the pair {pair} could be compared, as acknowledged by {report.acknowledged[pair]}"
             return GateAlert(WARNING, "not_comparable", message, pair)

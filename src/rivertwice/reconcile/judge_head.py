@@ -8,12 +8,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
 
-from rivertwice.core.errors import ServiceError
-from rivertwice.core.instants import from_ms, to_iso
-from rivertwice.core.settings import Settings
-from rivertwice.log.addresses import Part, intersect
-from rivertwice.log.archive_rows import Origin, observe_archive_forks
-from rivertwice.log.archive_table import read_archived
+from rivertwice.core import ServiceError, Settings, from_ms, to_iso
+from rivertwice.log import Origin, Part, intersect, observe_archive_forks, read_archived
 from rivertwice.reconcile.assess import (
     Forked,
     evidence_of_served,
@@ -37,8 +33,7 @@ from rivertwice.reconcile.spread.spark_sieve import SparkSieve
 from rivertwice.reconcile.verdict import judge_served, judge_stream
 from rivertwice.reconcile.view import HeadView, shape_of
 from rivertwice.storage import Table
-from rivertwice.stream.failures import condition_of, is_thrown
-from rivertwice.stream.throwing import stretches_that_throw
+from rivertwice.stream import condition_of, is_thrown, stretches_that_throw
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

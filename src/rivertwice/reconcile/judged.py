@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from rivertwice.definition.definition import Definition
-from rivertwice.log.addresses import Part
+from rivertwice.definition import Definition
+from rivertwice.log import Part
 from rivertwice.reconcile.assess import RederivedLedger
 from rivertwice.reconcile.evidence import Evidence, ServedEvidence
 from rivertwice.reconcile.gaps import LostRecordEffects, count_readable
@@ -18,7 +18,7 @@ from rivertwice.reconcile.model import (
     LateRow,
     PairCount,
     RowId,
-    Verdict,
+    RowVerdict,
     balance_partitions,
     balance_total,
 )
@@ -50,7 +50,7 @@ class JudgedHead:
     judge: Judge
     evidence: Evidence
     served: ServedEvidence | None
-    verdicts: Sequence[Verdict]
+    verdicts: Sequence[RowVerdict]
     findings: Sequence[DefectFinding]
     late: Sequence[LateRow]
     touched: Mapping[RowId, Sequence[LateRow]]
@@ -76,7 +76,7 @@ def touched_rows(view: HeadView, late: Sequence[LateRow]) -> dict[RowId, list[La
     return touched
 
 
-def count_presence(verdicts: Sequence[Verdict], presence: str) -> Counter[str]:
+def count_presence(verdicts: Sequence[RowVerdict], presence: str) -> Counter[str]:
     """Return pair to number of verdicts with this presence."""
     return Counter(verdict.pair for verdict in verdicts if verdict.presence == presence)
 
@@ -122,7 +122,7 @@ class Totals:
 def add_up(
     view: HeadView,
     judged: JudgedHead,
-    verdicts: Sequence[Verdict],
+    verdicts: Sequence[RowVerdict],
     seal: Seal | None = None,
     settled: SettledRows | None = None,
     touched: TouchedRows | None = None,

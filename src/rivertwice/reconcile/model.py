@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from rivertwice.definition.parts import same_value
-from rivertwice.log.addresses import Part
-from rivertwice.timeline.verdicts import DEFECT
+from rivertwice.definition import same_value
+from rivertwice.log import Part
+from rivertwice.timeline import Verdict
 
 OLDER = "older"
 """Presence of a fold's row that cannot be compared and need not be: it raises no alert."""
@@ -187,7 +187,7 @@ class ServedSession:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class RowVerdict:
     """What is known of one result row of one pair.
 
     Attributes:
@@ -211,7 +211,7 @@ class Verdict:
     @property
     def defects(self) -> list[tuple[str, str]]:
         """Why the row is a DEFECT, as (cause, detail): the ledger, the row itself, or both; empty for other verdicts."""
-        if self.verdict != DEFECT:
+        if self.verdict != Verdict.DEFECT:
             return []
         own_reason = self.reason.removeprefix(self.ledger).removeprefix(ALSO) if self.ledger else self.reason
         causes = [("ledger", self.ledger), ("unexplained", own_reason)]

@@ -8,15 +8,11 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from rivertwice.backfill.model import BackfillPlan
-from rivertwice.backfill.store import backfill_folder, load_plan
-from rivertwice.core.errors import DefinitionError, LedgerError, RivertwiceError
-from rivertwice.core.homes import PipelineHome, Place
-from rivertwice.definition.bundle import Bundle, build_bundle, load_bundle_definition
-from rivertwice.definition.definition import Definition
-from rivertwice.definition.fingerprint import fingerprint_of
-from rivertwice.engine.session import FEW_RECORDS_READ
-from rivertwice.log.gaps import accepted_gaps
+from rivertwice.backfill import BackfillPlan, backfill_folder, load_backfill_plan
+from rivertwice.core import DefinitionError, LedgerError, PipelineHome, Place, RivertwiceError
+from rivertwice.definition import Bundle, Definition, build_bundle, fingerprint_of, load_bundle_definition
+from rivertwice.engine import FEW_RECORDS_READ
+from rivertwice.log import accepted_gaps
 from rivertwice.reconcile.copies import PublishedCopies, check_ledger_copies, heal_rows
 from rivertwice.reconcile.gaps import SkippedRange
 from rivertwice.reconcile.kinds.judge import may_spread
@@ -24,16 +20,29 @@ from rivertwice.reconcile.model import DefectFinding
 from rivertwice.reconcile.rederive import offsets_of
 from rivertwice.reconcile.view import DefinitionVersion, Handles, HeadView
 from rivertwice.storage import Snapshot, Table, Where
-from rivertwice.stream.seal import app_of
-from rivertwice.timeline.committed import CommittedBatches
-from rivertwice.timeline.dead_summary import read_cures
-from rivertwice.timeline.first_load import FirstLoad
-from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, read_keys, read_ledger
-from rivertwice.timeline.lineage import Segment, Timeline, path_of, path_semantics, path_until, select_on_path
-from rivertwice.timeline.sequence import read_sequence, select_head
-from rivertwice.timeline.served_rows import is_on_path, publications_of
-from rivertwice.timeline.served_stamp import ServedStamp, served_stamp
-from rivertwice.timeline.serving import Publication
+from rivertwice.stream import stream_app
+from rivertwice.timeline import (
+    LEDGER_KEY,
+    CommittedBatches,
+    FirstLoad,
+    LedgerRow,
+    Publication,
+    Segment,
+    ServedStamp,
+    Timeline,
+    is_on_path,
+    path_of,
+    path_semantics,
+    path_until,
+    publications_of,
+    read_cures,
+    read_keys,
+    read_ledger,
+    read_sequence,
+    read_served_stamp,
+    select_head,
+    select_on_path,
+)
 
 COMMITS_COMPARED = 1000
 """So many of the changelog's newest commits are compared with the ledger; Delta keeps those of six hours."""
@@ -171,10 +180,10 @@ def _observe_copies(
     """Return the other copies; read after the ledger, so that they never hold less of it."""
     commits = [
         LedgerRow.from_json(data)
-        for _, data in Table(home.tables.changelog).commits(METADATA_KEY, limit=COMMITS_COMPARED)
+        for _, data in Table(home.tables.changelog).commits(LEDGER_KEY, limit=COMMITS_COMPARED)
     ]
     names = [segment.timeline for segment in path]
-    applied = {name: Table(home.tables.changelog).applied_version(app_of(home.root.name, name)) for name in names}
+    applied = {name: Table(home.tables.changelog).applied_version(stream_app(home.root.name, name)) for name in names}
     return PublishedCopies(
         commits=commits,
         table=frozenset(read_keys(home)),
@@ -192,7 +201,7 @@ def _observe_copies(
 def plan_of(home: PipelineHome, backfill: str) -> BackfillPlan | str | None:
     """Return a backfill's plan, why it cannot be read, or None if this home has none (another host made it)."""
     try:
-        return load_plan(home, backfill) if (backfill_folder(home, backfill) / "plan.json").exists() else None
+        return load_backfill_plan(home, backfill) if (backfill_folder(home, backfill) / "plan.json").exists() else None
     except RivertwiceError as error:
         return str(error)
 
@@ -219,9 +228,9 @@ def open_served(home: PipelineHome) -> tuple[ServedStamp | None, Snapshot | None
     (None, None) if there is no table with a stamp, or if it changed in every attempt.
     """
     for _ in range(5):
-        stamp = served_stamp(home)
+        stamp = read_served_stamp(home)
         table = Table(home.tables.served).open()
-        if served_stamp(home) == stamp:
+        if read_served_stamp(home) == stamp:
             return (stamp, table) if stamp is not None and table is not None else (None, None)
     return None, None
 

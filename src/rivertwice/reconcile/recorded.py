@@ -12,9 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivertwice.core.instants import from_ms, to_iso, to_ms
-from rivertwice.definition.definition import Definition
-from rivertwice.log.addresses import Part
+from rivertwice.core import from_ms, to_iso, to_ms
+from rivertwice.definition import Definition
+from rivertwice.log import Part
 from rivertwice.reconcile.evidence import Evidence, ServedEvidence, amended_of
 from rivertwice.reconcile.frames import addresses, unique_rows, values
 from rivertwice.reconcile.gaps import Missing, is_missing
@@ -28,14 +28,12 @@ from rivertwice.reconcile.model import (
     OrderDependentRows,
     RowColumns,
     RowId,
+    RowVerdict,
     Values,
-    Verdict,
 )
 from rivertwice.reconcile.results import ReconcileCause
 from rivertwice.reconcile.view import HeadView, shape_of
-from rivertwice.timeline.digest import NO_ROWS, digest_values
-from rivertwice.timeline.ledger import LedgerRow
-from rivertwice.timeline.verdicts import LATE, LATE_RECORD
+from rivertwice.timeline import LATE_RECORD, NO_ROWS, LedgerRow, Verdict, digest_values
 
 RecordedDeadLetter = tuple[int, Part, int, str]
 """(path index, part, offset, reason)."""
@@ -365,7 +363,7 @@ def _plain(value: Any, name: str = "") -> Any:
 
 
 def touched_causes(
-    verdicts: Sequence[Verdict], late: Mapping[tuple[str, RowId], Sequence[LateRow]]
+    verdicts: Sequence[RowVerdict], late: Mapping[tuple[str, RowId], Sequence[LateRow]]
 ) -> list[ReconcileCause]:
     """Return the further late records of settled rows; those of before are stored already."""
     return [
@@ -375,7 +373,9 @@ def touched_causes(
     ]
 
 
-def row_causes(verdicts: Sequence[Verdict], evidence: Evidence, served: ServedEvidence | None) -> list[ReconcileCause]:
+def row_causes(
+    verdicts: Sequence[RowVerdict], evidence: Evidence, served: ServedEvidence | None
+) -> list[ReconcileCause]:
     """Return every late or splitting record of a LATE row, by address, and what is wrong with a DEFECT."""
     causes: list[ReconcileCause] = []
     for verdict in verdicts:
@@ -385,13 +385,13 @@ def row_causes(verdicts: Sequence[Verdict], evidence: Evidence, served: ServedEv
             by_row = served.late_since
             session = served.sessions.get(verdict.row)
         group = evidence.group_of(verdict.row)
-        if verdict.verdict == LATE and session is not None:
+        if verdict.verdict == Verdict.LATE and session is not None:
             causes.extend(_record_cause(verdict, LATE_RECORD, record) for record in (*session.late, *session.since))
             causes.extend(_record_cause(verdict, "split", record) for record in session.split)
-        elif verdict.verdict == LATE and group is not None:
+        elif verdict.verdict == Verdict.LATE and group is not None:
             causes.extend(_record_cause(verdict, LATE_RECORD, record) for record in group.late)
             causes.extend(_record_cause(verdict, "split", record) for record in group.split)
-        elif verdict.verdict == LATE:
+        elif verdict.verdict == Verdict.LATE:
             where = evidence.cause_id(verdict.row)
             causes.extend(_record_cause(verdict, LATE_RECORD, record) for record in by_row.get(where, ()))
             causes.extend(_amended_cause(verdict, record) for record in amended_of(evidence, served, verdict))
@@ -426,7 +426,7 @@ def finding_causes(findings: Sequence[DefectFinding]) -> list[ReconcileCause]:
     ]
 
 
-def _record_cause(verdict: Verdict, cause: str, record: LateRow) -> ReconcileCause:
+def _record_cause(verdict: RowVerdict, cause: str, record: LateRow) -> ReconcileCause:
     return ReconcileCause(
         pair=verdict.pair,
         cause=cause,
@@ -440,7 +440,7 @@ def _record_cause(verdict: Verdict, cause: str, record: LateRow) -> ReconcileCau
     )
 
 
-def _amended_cause(verdict: Verdict, record: AmendedRow) -> ReconcileCause:
+def _amended_cause(verdict: RowVerdict, record: AmendedRow) -> ReconcileCause:
     ended = "" if record.until_seq is None else f", ended by amendment {record.until_seq}"
     return ReconcileCause(
         pair=verdict.pair,

@@ -11,10 +11,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from rivertwice.log.addresses import Part, Parts, key_parts
-from rivertwice.timeline.counts import BatchCounts
-from rivertwice.timeline.ledger import LedgerRow
-from rivertwice.timeline.watermarks import WatermarkRule, next_watermarks
+from rivertwice.log import Part, Parts, key_parts
+from rivertwice.timeline import BatchCounts, LedgerRow, WatermarkRule, next_watermarks
 
 __all__ = ["BatchCounts", "Chain", "LedgerDefect", "Ranges"]
 

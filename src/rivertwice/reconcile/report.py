@@ -7,20 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from rivertwice.core.errors import SuiteError
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.installed import base_of
-from rivertwice.core.settings import Settings
-from rivertwice.core.tracing import record_span
-from rivertwice.core.waits import Progress
-from rivertwice.definition.definition import Definition
-from rivertwice.engine.jvm import Spark
-from rivertwice.log.addresses import Part
+from rivertwice.core import PipelineHome, Progress, Settings, SuiteError, base_of, record_span
+from rivertwice.definition import Definition
+from rivertwice.engine import Spark
+from rivertwice.log import Part
 from rivertwice.quality import CRITICAL, INFO, WARNING, Judgement, describe_ranges, judge_windows, standing
 from rivertwice.reconcile.gate import QUALITY, Gate, GateAlert
-from rivertwice.reconcile.model import Account, DefectFinding, LateRow, Verdict
+from rivertwice.reconcile.model import Account, DefectFinding, LateRow, RowVerdict
 from rivertwice.reconcile.results import Stamp
-from rivertwice.timeline.judgements import Increment, Range
+from rivertwice.timeline import Increment, Range
 
 
 @dataclass(frozen=True)
@@ -38,7 +33,7 @@ class ReconcileReport:
     """
 
     stamp: Stamp
-    verdicts: Sequence[Verdict]
+    verdicts: Sequence[RowVerdict]
     counts: Mapping[str, Mapping[str, int]]
     total: Account
     partitions: Mapping[Part, Account]

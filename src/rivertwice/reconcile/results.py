@@ -11,13 +11,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from rivertwice.core.homes import PipelineHome, Place
-from rivertwice.core.instants import from_ms
-from rivertwice.core.plain import Row
-from rivertwice.reconcile.model import RowId, Verdict
+from rivertwice.core import PipelineHome, Place, Row, from_ms
+from rivertwice.reconcile.model import RowId, RowVerdict
 from rivertwice.storage import NewFile, Remembered, Table
-from rivertwice.timeline.judgements import Increment, causes_of, verdicts_of
-from rivertwice.timeline.verdicts import AGREES, OPEN
+from rivertwice.timeline import Increment, Verdict, causes_of, verdicts_of
 
 FORMAT = 1
 _TIME = pa.timestamp("us", "UTC")
@@ -204,13 +201,13 @@ class StoredVerdict:
     rows: int = 1
 
 
-def stored_verdicts(verdicts: Iterable[Verdict]) -> list[StoredVerdict]:
+def stored_verdicts(verdicts: Iterable[RowVerdict]) -> list[StoredVerdict]:
     """Return what is stored of verdicts: one for each row, but those that agree or are open together by window. Pure."""
     alike: Counter[tuple[str, int, int, str, str]] = Counter()
     stored = []
     for verdict in verdicts:
         row = verdict.row
-        if verdict.verdict in (AGREES, OPEN) and not (verdict.late or verdict.dead):
+        if verdict.verdict in (Verdict.AGREES, Verdict.OPEN) and not (verdict.late or verdict.dead):
             alike[verdict.pair, row.start_ms, row.end_ms, verdict.verdict, verdict.reason] += 1
             continue
         each = StoredVerdict(verdict.pair, *row, verdict.verdict, verdict.reason, late=verdict.late, dead=verdict.dead)

@@ -14,14 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rivertwice.core.errors import SuiteError
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.instants import TimeRange, to_ms
-from rivertwice.core.settings import Settings
-from rivertwice.core.tracing import traced
-from rivertwice.core.waits import Progress
-from rivertwice.engine.session import FEW_RECORDS, with_confs
-from rivertwice.log.addresses import name_parts
+from rivertwice.core import PipelineHome, Progress, Settings, SuiteError, TimeRange, to_ms, traced
+from rivertwice.engine import FEW_RECORDS, with_confs
+from rivertwice.log import name_parts
 from rivertwice.quality import exception_of, judge_pandas, load_expectations, severity_of, warm_up_beside
 from rivertwice.reconcile.acknowledgements import read_acknowledgements, reasons_of, select_acknowledged
 from rivertwice.reconcile.frames import balance_frame, verdict_frame
@@ -38,7 +33,7 @@ from rivertwice.reconcile.gate import (
 )
 from rivertwice.reconcile.judge_head import judge_head
 from rivertwice.reconcile.judged import JudgedHead, Totals, add_up, count_presence
-from rivertwice.reconcile.model import OLDER, DefectFinding, RowId, Verdict
+from rivertwice.reconcile.model import OLDER, DefectFinding, RowId, RowVerdict
 from rivertwice.reconcile.observe import has_few_records, observe_head
 from rivertwice.reconcile.recorded import dead_causes, finding_causes, row_causes, touched_causes
 from rivertwice.reconcile.report import Phases, QualityCheck, ReconcileReport, check_windows
@@ -67,8 +62,7 @@ from rivertwice.reconcile.seals.settle import (
 from rivertwice.reconcile.seals.touched import SettledRows, TouchedRows, judge_touched
 from rivertwice.reconcile.unchanged import keep_as_sealed, new_run_name
 from rivertwice.reconcile.view import HeadView
-from rivertwice.timeline.dead_summary import read_newest_dead
-from rivertwice.timeline.judgements import Range
+from rivertwice.timeline import Range, read_newest_dead
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -299,7 +293,7 @@ def _decide(
     settings: Settings,
     view: HeadView,
     judged: JudgedHead,
-    verdicts: Sequence[Verdict],
+    verdicts: Sequence[RowVerdict],
     findings: Sequence[DefectFinding],
     totals: Totals,
     now: datetime,

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from rivertwice.core.homes import PipelineHome
-from rivertwice.log.addresses import Part
+from rivertwice.core import PipelineHome
+from rivertwice.log import Part
 from rivertwice.reconcile.assess import RederivedLedger
 from rivertwice.reconcile.derive import DerivedLog
 from rivertwice.reconcile.gaps import Missing

@@ -5,10 +5,8 @@ from __future__ import annotations
 import secrets
 from datetime import datetime
 
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.settings import Settings
-from rivertwice.core.waits import Progress
-from rivertwice.log.addresses import name_parts
+from rivertwice.core import PipelineHome, Progress, Settings
+from rivertwice.log import name_parts
 from rivertwice.reconcile.gate import DEAD_SHARE, FOREIGN_WRITE, QUALITY, Gate, GateAlert, dead_alerts
 from rivertwice.reconcile.model import Account
 from rivertwice.reconcile.report import Phases, ReconcileReport, standing_alerts
@@ -22,9 +20,7 @@ from rivertwice.reconcile.seals.look import (
     require_files,
 )
 from rivertwice.reconcile.seals.model import read_seals
-from rivertwice.timeline.dead_summary import read_newest_dead
-from rivertwice.timeline.judgements import Increment
-from rivertwice.timeline.lineage import head_definition, path_ledger
+from rivertwice.timeline import Increment, head_definition, path_ledger, read_newest_dead
 
 _OF_THAT_RUN = frozenset({QUALITY, FOREIGN_WRITE, DEAD_SHARE})
 """Kinds of alerts that do not continue: suites and dead letters are looked at again, and a foreign commit is older than the seal."""

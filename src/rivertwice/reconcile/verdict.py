@@ -14,9 +14,8 @@ from rivertwice.reconcile.evidence import (
     explain_published_session,
     listed,
 )
-from rivertwice.reconcile.model import ALSO, SERVED, STREAM, RowColumns, RowId, StreamRow, Values, Verdict
-from rivertwice.timeline.digest import digest_values
-from rivertwice.timeline.verdicts import AGREES, DEFECT, LATE, NOT_COMPARABLE, OPEN
+from rivertwice.reconcile.model import ALSO, SERVED, STREAM, RowColumns, RowId, RowVerdict, StreamRow, Values
+from rivertwice.timeline import Verdict, digest_values
 
 
 def window_digests(shape: RowColumns, rows: Iterable[tuple[RowId, Values]]) -> dict[int, str]:
@@ -42,7 +41,7 @@ def select_dirty_windows(evidence: Evidence) -> set[int]:
     }
 
 
-def judge_stream(evidence: Evidence) -> list[Verdict]:
+def judge_stream(evidence: Evidence) -> list[RowVerdict]:
     """Return one verdict of the pair stream for every address that any side holds, in order.
 
     Windows that are loaded by batch have none, as long as the stream emitted what it must of the records that it read.
@@ -69,27 +68,27 @@ def _is_left_to_batch(evidence: Evidence, row: RowId, dirty: bool) -> bool:
     return _stream_problem(evidence, emitted, evidence.expected.get(row), dirty) is None
 
 
-def _with_ledger(evidence: Evidence, verdict: Verdict) -> Verdict:
+def _with_ledger(evidence: Evidence, verdict: RowVerdict) -> RowVerdict:
     """Return a verdict with the ledger's defect that puts its window in doubt; a defect of the row itself stays named."""
     row = verdict.row
     if row.start_ms not in evidence.blamed:
         return verdict
     ledger = f"ledger: {evidence.blamed[row.start_ms]}"
-    is_wrong = verdict.verdict == DEFECT
+    is_wrong = verdict.verdict == Verdict.DEFECT
     emitted = evidence.stream.get(row, ())
     got = emitted[0].values if emitted else None
     return replace(
         verdict,
-        verdict=DEFECT,
+        verdict=Verdict.DEFECT,
         reason=f"{ledger}{ALSO}{verdict.reason}" if is_wrong else ledger,
-        presence=evidence.presence(STREAM, row, got, DEFECT, ledger, doubted=False),
+        presence=evidence.presence(STREAM, row, got, Verdict.DEFECT, ledger, doubted=False),
         dead=0,
         unexplained=verdict.unexplained if is_wrong else 0,
         ledger=ledger,
     )
 
 
-def _judge_stream_row(evidence: Evidence, row: RowId, dirty: bool) -> Verdict:
+def _judge_stream_row(evidence: Evidence, row: RowId, dirty: bool) -> RowVerdict:
     emitted = evidence.stream.get(row, ())
     expected = evidence.expected.get(row)
     truth = evidence.truth.get(row)
@@ -101,32 +100,32 @@ def _judge_stream_row(evidence: Evidence, row: RowId, dirty: bool) -> Verdict:
     doubt = evidence.doubts.of(row.start_ms, row.end_ms)
     order = evidence.order_reason(row)
     if row.start_ms in evidence.mixed:
-        verdict, reason = NOT_COMPARABLE, evidence.mixed[row.start_ms]
+        verdict, reason = Verdict.NOT_COMPARABLE, evidence.mixed[row.start_ms]
     elif not closed and not emitted and not (evidence.updates and expected is not None):
-        verdict, reason = OPEN, "the window is not closed yet"
+        verdict, reason = Verdict.OPEN, "the window is not closed yet"
     elif doubt is not None and doubt.unread and len(emitted) < 2:
-        verdict, reason = NOT_COMPARABLE, doubt.reason
+        verdict, reason = Verdict.NOT_COMPARABLE, doubt.reason
     else:
         judged = closed or evidence.updates
         problem = _stream_problem(evidence, emitted, expected, dirty) if judged else _OPEN_EMITTED
         if problem:
-            verdict, reason = DEFECT, problem
+            verdict, reason = Verdict.DEFECT, problem
             unexplained = sum(count(stream_row.values) for stream_row in emitted) - count(expected)
         elif not closed:
-            verdict, reason = OPEN, "the window is not closed yet; its newest row is what was read of it so far"
+            verdict, reason = Verdict.OPEN, "the window is not closed yet; its newest row is what was read of it so far"
         elif doubt is not None or order is not None:
-            verdict, reason = NOT_COMPARABLE, order or (doubt.reason if doubt else "")
+            verdict, reason = Verdict.NOT_COMPARABLE, order or (doubt.reason if doubt else "")
         else:
             verdict, reason, unexplained = evidence.explain(row, dirty=dirty)
             reason = reason or evidence.doubts.caveat(row.start_ms)
-    return Verdict(
+    return RowVerdict(
         pair=STREAM,
         row=row,
         verdict=verdict,
         reason=reason,
         presence=evidence.presence(STREAM, row, got, verdict, reason, doubted=doubt is not None),
         late=late,
-        dead=amended if verdict == LATE else 0,
+        dead=amended if verdict == Verdict.LATE else 0,
         unexplained=abs(unexplained),
         late_share=_share(late, count(truth)),
     )
@@ -164,7 +163,7 @@ NOT_LOADED = (
 """Reason of a verdict about a window that is served from a backfill, before that is published."""
 
 
-def judge_served(evidence: Evidence, served: ServedEvidence) -> list[Verdict]:
+def judge_served(evidence: Evidence, served: ServedEvidence) -> list[RowVerdict]:
     """Return one verdict of the pair served (against truth) for every address, in order."""
     to_serve = _expected_served(evidence, served)
     addresses = sorted({*evidence.truth, *served.rows, *to_serve})
@@ -178,7 +177,7 @@ def _expected_served(evidence: Evidence, served: ServedEvidence) -> set[RowId]:
     return expected | evidence.parts_to_serve(served.published_rows, closed_ms)
 
 
-def _judge_served_row(evidence: Evidence, served: ServedEvidence, row: RowId, *, to_serve: bool) -> Verdict:
+def _judge_served_row(evidence: Evidence, served: ServedEvidence, row: RowId, *, to_serve: bool) -> RowVerdict:
     served_rows = served.rows.get(row, ())
     got = served_rows[0].values if served_rows else None
     truth = evidence.truth.get(row)
@@ -189,37 +188,39 @@ def _judge_served_row(evidence: Evidence, served: ServedEvidence, row: RowId, *,
     is_truth = not differing(shape, got, truth) and not (to_serve and got is None)
     if row.end_ms > min(evidence.closed_ms, served.closed_ms):
         waits = "the window is not closed yet" if row.end_ms > evidence.closed_ms else "the window is not served yet"
-        verdict, reason = (DEFECT, "a window is served that is not closed") if served_rows else (OPEN, waits)
+        verdict, reason = (
+            (Verdict.DEFECT, "a window is served that is not closed") if served_rows else (Verdict.OPEN, waits)
+        )
     elif served.is_unloaded(row.start_ms) and not served_rows:
-        verdict, reason = OPEN, NOT_LOADED
+        verdict, reason = Verdict.OPEN, NOT_LOADED
     elif len(served_rows) > 1:
-        verdict, reason = DEFECT, f"the row is served {len(served_rows)} times"
+        verdict, reason = Verdict.DEFECT, f"the row is served {len(served_rows)} times"
     elif doubt is not None and not (doubt.known and (is_truth or _came_after_publication(evidence, served, row, got))):
-        verdict, reason = NOT_COMPARABLE, doubt.reason
+        verdict, reason = Verdict.NOT_COMPARABLE, doubt.reason
     elif is_truth and (order := evidence.order_reason(row)) is not None:
-        verdict, reason = NOT_COMPARABLE, order
+        verdict, reason = Verdict.NOT_COMPARABLE, order
     elif is_truth:
-        verdict, reason = AGREES, "published" if published else evidence.doubts.caveat(row.start_ms)
+        verdict, reason = Verdict.AGREES, "published" if published else evidence.doubts.caveat(row.start_ms)
     elif not published and row.start_ms in evidence.mixed:
-        verdict, reason = NOT_COMPARABLE, evidence.mixed[row.start_ms]
+        verdict, reason = Verdict.NOT_COMPARABLE, evidence.mixed[row.start_ms]
     elif served.is_of_older(row):
-        verdict, reason = NOT_COMPARABLE, "mixed: a publication of an older definition serves the window"
+        verdict, reason = Verdict.NOT_COMPARABLE, "mixed: a publication of an older definition serves the window"
     elif (session := served.sessions.get(row)) is not None:
         verdict, reason, missing = explain_published_session(evidence, session, row, got)
         amended = len(session.decided) if row == session.truth else 0
     else:
         (verdict, reason, missing), amended = _explain_served(evidence, served, row, got)
-    explained = verdict in (LATE, AGREES, OPEN, NOT_COMPARABLE)
-    return Verdict(
+    explained = verdict in (Verdict.LATE, Verdict.AGREES, Verdict.OPEN, Verdict.NOT_COMPARABLE)
+    return RowVerdict(
         pair=SERVED,
         row=row,
         verdict=verdict,
         reason=reason,
         presence=evidence.presence(SERVED, row, got, verdict, reason, doubted=doubt is not None),
-        late=missing if verdict == LATE else 0,
-        dead=amended if verdict == LATE else 0,
+        late=missing if verdict == Verdict.LATE else 0,
+        dead=amended if verdict == Verdict.LATE else 0,
         unexplained=0 if explained else abs(missing),
-        late_share=_share(missing if verdict == LATE else 0, shape.count(truth)),
+        late_share=_share(missing if verdict == Verdict.LATE else 0, shape.count(truth)),
     )
 
 
@@ -242,7 +243,7 @@ def _came_after_publication(evidence: Evidence, served: ServedEvidence, row: Row
     """
     if not served.is_published(row) or served.is_of_older(row) or row in served.sessions:
         return False
-    return _explain_served(evidence, served, row, got)[0].verdict == LATE
+    return _explain_served(evidence, served, row, got)[0].verdict == Verdict.LATE
 
 
 def _base_of(evidence: Evidence, served: ServedEvidence, row: RowId) -> Values | None:

@@ -7,20 +7,15 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from rivertwice.core.homes import PipelineHome
-from rivertwice.definition.definition import Definition
-from rivertwice.log.addresses import Part
+from rivertwice.core import PipelineHome
+from rivertwice.definition import Definition
+from rivertwice.log import Part
 from rivertwice.reconcile.copies import PublishedCopies
 from rivertwice.reconcile.gaps import SkippedRange
 from rivertwice.reconcile.model import DefectFinding, LateRow, RowColumns, RowId, ServedRow
 from rivertwice.reconcile.seals.scope import Scope
 from rivertwice.storage import Snapshot
-from rivertwice.timeline.dead_letters import Cure
-from rivertwice.timeline.first_load import FirstLoad
-from rivertwice.timeline.ledger import LedgerRow
-from rivertwice.timeline.lineage import Segment
-from rivertwice.timeline.served_stamp import ServedStamp
-from rivertwice.timeline.serving import Publication
+from rivertwice.timeline import Cure, FirstLoad, LedgerRow, Publication, Segment, ServedStamp
 
 
 @dataclass(frozen=True)

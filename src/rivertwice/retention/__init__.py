@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rivertwice.core.face import lazy_names
-
 if TYPE_CHECKING:
     from rivertwice.retention.accept import accept_gap
     from rivertwice.retention.backlog import Backlog, HandOver
@@ -20,23 +18,6 @@ if TYPE_CHECKING:
     )
     from rivertwice.retention.view import RetentionView, TopicView, retention_to_plain, view_retention
 else:
-    __getattr__ = lazy_names(__name__)
+    from rivertwice.core.face import lazy_names
 
-__all__ = [
-    "FORMAT",
-    "Backlog",
-    "HandOver",
-    "RetentionBrief",
-    "RetentionView",
-    "TopicView",
-    "accept_gap",
-    "decide_archive",
-    "hand_over",
-    "plan_hand_over",
-    "retention_file",
-    "retention_to_plain",
-    "summary_of",
-    "topics_in",
-    "view_backlog",
-    "view_retention",
-]
+    __getattr__ = lazy_names(__name__)

@@ -17,21 +17,12 @@ import secrets
 from dataclasses import replace
 from datetime import datetime
 
-from rivertwice.core.errors import LostRaceError, RequestError, SavepointError
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.settings import Settings
-from rivertwice.definition.bundle import load_bundle_definition
-from rivertwice.log import kafka
-from rivertwice.log.addresses import StoredOffsets, encode_ends
-from rivertwice.log.gaps import EXPIRED, Acceptance, Gap, record_acceptance
-from rivertwice.savepoint.take import copy_committed
-from rivertwice.stream.checkpoint import moved_to
-from rivertwice.stream.gaps import next_offsets, observe_gaps
-from rivertwice.stream.lease import at_rest
-from rivertwice.stream.seal import seal_timeline
-from rivertwice.timeline.committed import newest_batch
-from rivertwice.timeline.lineage import Timeline, create_timeline, head_path
-from rivertwice.timeline.sequence import head, last_seq, move_head
+from rivertwice.core import LostRaceError, PipelineHome, RequestError, SavepointError, Settings
+from rivertwice.definition import load_bundle_definition
+from rivertwice.log import Acceptance, Gap, GapReason, StoredOffsets, encode_ends, kafka, record_acceptance
+from rivertwice.savepoint import copy_committed
+from rivertwice.stream import at_rest, moved_to, next_offsets, observe_gaps, seal_timeline
+from rivertwice.timeline import Timeline, create_timeline, head, head_path, last_seq, move_head, newest_batch
 
 _log = logging.getLogger(__name__)
 
@@ -73,7 +64,7 @@ def decide_acceptance(asked: Gap, present: Gap | None, head_timeline: str | None
         present: the present gap of its topic, or None.
         head_timeline: the timeline that serves.
     """
-    if asked.cause != EXPIRED:
+    if asked.cause != GapReason.EXPIRED:
         return asked.message()
     if head_timeline != asked.timeline:
         return (

@@ -9,8 +9,8 @@ from datetime import timedelta
 from itertools import pairwise
 from statistics import median
 
-from rivertwice.log.addresses import OffsetRanges, count
-from rivertwice.timeline.ledger import LedgerRow
+from rivertwice.log import OffsetRanges, count
+from rivertwice.timeline import LedgerRow
 
 BATCHES = 50
 """So many of the newest batches say how fast a stream reads."""

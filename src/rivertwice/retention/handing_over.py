@@ -12,27 +12,24 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from rivertwice.core.errors import RequestError
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.settings import Settings
-from rivertwice.core.waits import Progress
-from rivertwice.definition.bundle import load_bundle_definition
-from rivertwice.definition.model import Definition
-from rivertwice.log import kafka
-from rivertwice.log.addresses import drop_empty, intersect
-from rivertwice.log.archive import extend_archive
-from rivertwice.log.archive_table import archived_ranges
-from rivertwice.log.gaps import HANDED_OVER, Acceptance, Gap
-from rivertwice.log.reader import first_stamps
+from rivertwice.core import PipelineHome, Progress, RequestError, Settings
+from rivertwice.definition import Definition, load_bundle_definition
+from rivertwice.log import (
+    Acceptance,
+    Gap,
+    GapReason,
+    archived_ranges,
+    drop_empty,
+    extend_archive,
+    first_stamps,
+    intersect,
+    kafka,
+)
 from rivertwice.retention.accept import continue_after
 from rivertwice.retention.backlog import BATCHES, Backlog, HandOver, measure_pace, select_skipped
 from rivertwice.retention.view import view_retention
-from rivertwice.stream.gaps import next_offsets
-from rivertwice.stream.lease import at_rest
-from rivertwice.timeline.committed import committed_batches, newest_batches
-from rivertwice.timeline.ledger import LedgerRow
-from rivertwice.timeline.lineage import Timeline, path_of
-from rivertwice.timeline.sequence import head
+from rivertwice.stream import at_rest, next_offsets
+from rivertwice.timeline import LedgerRow, Timeline, committed_batches, head, newest_batches, path_of
 
 ARRIVING = timedelta(minutes=10)
 """So long a time before the newest record says how fast records arrive."""
@@ -153,7 +150,7 @@ def _gap(home: PipelineHome, line: Timeline, plan: HandOver, now: datetime) -> G
         batch=rows[-1].batch if rows else None,
         topic=plan.topic,
         topic_id=line.topic_ids[plan.topic],
-        cause=HANDED_OVER,
+        cause=GapReason.HANDED_OVER,
         ranges=plan.ranges,
         archived=plan.ranges,
         watermark_ms=rows[-1].batch_watermark_ms if rows else 0,

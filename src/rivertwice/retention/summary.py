@@ -8,11 +8,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from rivertwice.core.homes import require_pipeline
-from rivertwice.core.instants import parse_iso, to_iso
-from rivertwice.core.settings import Settings
-from rivertwice.core.waits import Attempts
-from rivertwice.log.leases import Clock, RaceLevel
+from rivertwice.core import Attempts, Settings, parse_iso, require_pipeline, to_iso
+from rivertwice.log import Clock, RaceLevel
 from rivertwice.storage import read_json
 
 

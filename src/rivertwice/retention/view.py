@@ -7,37 +7,40 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from rivertwice.backfill.model import OffsetRuns
-from rivertwice.backfill.store import list_backfills, load_plan
-from rivertwice.backfill.stream_unread import find_unread
-from rivertwice.core.errors import RequestError
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.instants import to_iso
-from rivertwice.core.settings import Settings
-from rivertwice.log.addresses import drop_empty
-from rivertwice.log.archive_table import archived_segments
-from rivertwice.log.gaps import Acceptance, Gap
-from rivertwice.log.leases import (
+from rivertwice.backfill import OffsetRuns, find_unread, list_backfills, load_backfill_plan
+from rivertwice.core import PipelineHome, RequestError, Settings, to_iso
+from rivertwice.log import (
+    Acceptance,
     Clock,
+    Gap,
     LogState,
     RangeLease,
     RetentionClaim,
+    archived_segments,
     clock_at,
+    drop_empty,
     first_at_risk,
+    observe_log,
+    unarchived_claim,
     view_leases,
     worst_of,
 )
-from rivertwice.log.retention import observe_log, unarchived_claim
-from rivertwice.savepoint.catalogue import list_savepoints
+from rivertwice.savepoint import list_savepoints
 from rivertwice.storage import Remembered
-from rivertwice.stream.gaps import next_offsets
-from rivertwice.timeline.committed import CommittedBatches, committed_batches, newest_batches
-from rivertwice.timeline.dead_letters import OPEN
-from rivertwice.timeline.dead_summary import read_brief
-from rivertwice.timeline.first_load import FirstLoad
-from rivertwice.timeline.lineage import Timeline, path_of
-from rivertwice.timeline.sequence import read_sequence, select_head
-from rivertwice.timeline.served_rows import publications_of
+from rivertwice.stream import next_offsets
+from rivertwice.timeline import (
+    CommittedBatches,
+    FirstLoad,
+    LetterState,
+    Timeline,
+    committed_batches,
+    newest_batches,
+    path_of,
+    publications_of,
+    read_brief,
+    read_sequence,
+    select_head,
+)
 
 # Which offsets of a pipeline's topics are needed: by stream, truth, a first load, savepoints, backfills, open dead letters.
 
@@ -112,7 +115,7 @@ def observe_claims(settings: Settings, pipeline: str) -> list[TopicClaims]:
     root = Timeline.load(home, path[0].timeline)
     savepoints = list_savepoints(home)
     published = {publication.backfill for publication in publications_of(entries)}
-    plans = [load_plan(home, backfill) for backfill in list_backfills(home) if backfill not in published]
+    plans = [load_backfill_plan(home, backfill) for backfill in list_backfills(home) if backfill not in published]
     tables = home.tables
     dead_letters = _DEAD.get(
         (str(home.root), tuple(path)),
@@ -145,7 +148,7 @@ def _claim_open_letters(home: PipelineHome, batches: CommittedBatches) -> dict[s
     """Return the claim of the open dead letters by the id of their topic."""
     places: dict[str, list[tuple[int, int]]] = {}
     for letter in read_brief(home, batches):
-        if letter.state == OPEN:
+        if letter.state == LetterState.OPEN:
             places.setdefault(letter.address.topic_id, []).append((letter.address.partition, letter.address.offset))
     claims = {topic_id: claim_dead_letters(addresses) for topic_id, addresses in places.items()}
     return {topic_id: claim for topic_id, claim in claims.items() if claim is not None}

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rivertwice.savepoint.catalogue import PROVED, Savepoint
-from rivertwice.savepoint.operations.record import DONE, Operation, Restore
+from rivertwice.savepoint.catalogue import ProofState, Savepoint
+from rivertwice.savepoint.operations.record import Operation, OperationStep, Restore
 from rivertwice.savepoint.plan import is_on_path
-from rivertwice.timeline.lineage import Segment
+from rivertwice.timeline import Segment
 
 
 def select_awaiting(
@@ -24,14 +24,14 @@ def select_awaiting(
         savepoints: all that exist.
         path: the head's path.
     """
-    unproved = {savepoint.id for savepoint in savepoints if savepoint.status != PROVED}
+    unproved = {savepoint.id for savepoint in savepoints if savepoint.status != ProofState.PROVED}
     counting = {segment.timeline for segment in path}
     return [
         operation
         for operation in operations
         if isinstance(operation, Restore)
         and operation.planned
-        and operation.step == DONE
+        and operation.step == OperationStep.DONE
         and operation.child in counting
         and operation.savepoint in unproved
     ]
@@ -64,7 +64,7 @@ def select_origin(
     fitting = [
         other
         for other in savepoints
-        if other.status == PROVED
+        if other.status == ProofState.PROVED
         and other.id != savepoint.id
         and other.manifest.batch <= savepoint.manifest.batch
         and other.manifest.fingerprint == savepoint.manifest.fingerprint

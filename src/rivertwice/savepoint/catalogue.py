@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from rivertwice.core.errors import SavepointError
-from rivertwice.core.homes import PipelineHome, Place, is_s3
+from rivertwice.core import PipelineHome, Place, SavepointError, is_s3
 from rivertwice.savepoint.manifest import FileEntry, Manifest, require_savepoint_id
 from rivertwice.savepoint.records import (
     CHECKPOINT,
@@ -128,8 +127,12 @@ def hash_tree(root: Path) -> dict[str, FileEntry]:
 _log = logging.getLogger(__name__)
 WORKERS = 8  # parallel requests to a store; 340 objects took 0.9 s on S3
 
-TAKEN = "taken"
-PROVED = "proved"
+
+class ProofState:
+    """Whether a restore has proved a savepoint."""
+
+    TAKEN = "taken"
+    PROVED = "proved"
 
 
 @dataclass(frozen=True)
@@ -155,7 +158,7 @@ class Savepoint:
     @property
     def status(self) -> str:
         """`taken` or `proved`."""
-        return TAKEN if self.proof is None else PROVED
+        return ProofState.TAKEN if self.proof is None else ProofState.PROVED
 
     def key(self, path: str) -> str:
         """Return the store's key of a file of the copied checkpoint."""
@@ -273,7 +276,7 @@ def _by_savepoint(keys: Iterable[str]) -> dict[str, set[str]]:
 
 def select_newest(savepoints: Sequence[Savepoint], *, proved: bool) -> Savepoint | None:
     """Return the newest savepoint, or the newest proved one; None if there is none."""
-    fitting = [savepoint for savepoint in savepoints if savepoint.status == PROVED or not proved]
+    fitting = [savepoint for savepoint in savepoints if savepoint.status == ProofState.PROVED or not proved]
     return max(fitting, key=lambda savepoint: (savepoint.manifest.created_at, savepoint.id), default=None)
 
 

@@ -7,15 +7,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.plain import Row
-from rivertwice.core.settings import Settings
-from rivertwice.core.waits import Measured, Progress
-from rivertwice.definition.model import Definition
-from rivertwice.log import kafka
-from rivertwice.log.addresses import count
-from rivertwice.log.records import read_ranges
-from rivertwice.log.send import feed_replay_topic, replay_topic
+from rivertwice.core import Measured, PipelineHome, Progress, Row, Settings
+from rivertwice.definition import Definition
+from rivertwice.log import count, feed_replay_topic, kafka, read_ranges, replay_topic
 from rivertwice.savepoint.manifest import Manifest
 from rivertwice.savepoint.plan import (
     KAFKA,
@@ -26,7 +20,7 @@ from rivertwice.savepoint.plan import (
     equivalent_bundles,
     plan_replay,
 )
-from rivertwice.timeline.ledger import LedgerRow
+from rivertwice.timeline import LedgerRow
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -148,8 +142,7 @@ def session_of(settings: Settings, definition: Definition, replayed: Sequence[Le
         definition: of the pipeline.
         replayed: the micro-batches that are replayed; None: it is not known yet.
     """
-    from rivertwice.engine.jvm import is_quick
-    from rivertwice.engine.session import NO_CODE_TEXT, leave_engine, spark_session, watermark_confs
+    from rivertwice.engine import NO_CODE_TEXT, is_quick, leave_engine, spark_session, watermark_confs
 
     quick = replayed is not None and is_quick(records=sum(row.read for row in replayed), batches=len(replayed))
     if not quick:

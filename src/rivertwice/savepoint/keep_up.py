@@ -12,12 +12,16 @@ import argparse
 import logging
 import os
 
-from rivertwice.core.errors import LostRaceError, ReplayMismatchError, RivertwiceError
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.instants import utc_now
-from rivertwice.core.locks import lock_or_refuse
-from rivertwice.core.processes import run_process
-from rivertwice.core.settings import Settings
+from rivertwice.core import (
+    LostRaceError,
+    PipelineHome,
+    ReplayMismatchError,
+    RivertwiceError,
+    Settings,
+    lock_or_refuse,
+    run_process,
+    utc_now,
+)
 from rivertwice.savepoint.prove import prove_rotation, prove_savepoint
 from rivertwice.savepoint.prune import KEPT, prune_savepoints
 from rivertwice.savepoint.take import take_savepoint

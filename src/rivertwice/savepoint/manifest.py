@@ -14,8 +14,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 
-from rivertwice.core.errors import RequestError, SavepointError
-from rivertwice.core.instants import parse_iso, to_iso
+from rivertwice.core import RequestError, SavepointError, parse_iso, to_iso
 from rivertwice.storage import encode_json, require_key
 
 FORMAT = 2
@@ -134,7 +133,11 @@ def frozen_pins(offsets_text: str) -> dict[str, Any]:
 
 # What an operation may be based on where no savepoint exists. Used in the place of a savepoint's id; those begin with `sp-`.
 
-BEGINNING = "beginning"
-"""An empty state and every recorded batch of the path."""
-RESTING = "checkpoint"
-"""The parent's own checkpoint at rest, until the savepoint of it is taken."""
+
+class StateBase:
+    """What a restored state is built on besides a savepoint."""
+
+    BEGINNING = "beginning"
+    """An empty state and every recorded batch of the path."""
+    RESTING = "checkpoint"
+    """The parent's own checkpoint at rest, until the savepoint of it is taken."""

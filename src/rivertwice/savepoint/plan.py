@@ -7,18 +7,13 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rivertwice.core.errors import FingerprintError, LedgerError, LogGapError, SavepointError
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.settings import Settings
-from rivertwice.definition.bundle import build_bundle, load_bundle, load_bundle_definition
-from rivertwice.definition.model import Definition
-from rivertwice.engine.fold_buckets import with_buckets
-from rivertwice.log.addresses import OffsetRanges, StoredOffsets, encode_offsets
+from rivertwice.core import FingerprintError, LedgerError, LogGapError, PipelineHome, SavepointError, Settings
+from rivertwice.definition import Definition, build_bundle, load_bundle, load_bundle_definition
+from rivertwice.engine import with_buckets
+from rivertwice.log import OffsetRanges, StoredOffsets, encode_offsets
 from rivertwice.savepoint.manifest import Manifest
-from rivertwice.stream.checkpoint import with_source_line
-from rivertwice.timeline.ledger import LedgerRow
-from rivertwice.timeline.lineage import Segment, Timeline
-from rivertwice.timeline.watermarks import WatermarkRule, watermarks_after
+from rivertwice.stream import with_source_line
+from rivertwice.timeline import LedgerRow, Segment, Timeline, WatermarkRule, watermarks_after
 
 # The recorded batches of a replay as checkpoint files. Pure text work; the layout is Spark's offset log v1.
 

@@ -11,11 +11,10 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from rivertwice.core.instants import to_iso, utc_now
-from rivertwice.core.waits import Progress
-from rivertwice.savepoint.catalogue import PROVED, Savepoint
+from rivertwice.core import Progress, to_iso, utc_now
+from rivertwice.savepoint.catalogue import ProofState, Savepoint
 from rivertwice.savepoint.records import ATTEMPTS, PROOF, encode_record, read_record
-from rivertwice.timeline.digest import canonical_value, digest_values
+from rivertwice.timeline import canonical_value, digest_values
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -249,7 +248,7 @@ def select_retry(savepoints: Sequence[Savepoint], tried: Collection[str]) -> Sav
     """
     newest_first = sorted(savepoints, key=lambda s: (s.manifest.created_at, s.id), reverse=True)
     for savepoint in newest_first:
-        if savepoint.status == PROVED:
+        if savepoint.status == ProofState.PROVED:
             return None
         if savepoint.id not in tried:
             return savepoint

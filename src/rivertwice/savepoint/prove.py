@@ -24,14 +24,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rivertwice.core.errors import ReplayMismatchError
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.instants import to_iso, utc_now
-from rivertwice.core.settings import Settings
-from rivertwice.core.waits import Deadline, Progress, report_nothing
-from rivertwice.definition.model import Definition
-from rivertwice.log import kafka
-from rivertwice.log.addresses import StoredOffsets
+from rivertwice.core import (
+    Deadline,
+    PipelineHome,
+    Progress,
+    ReplayMismatchError,
+    Settings,
+    report_nothing,
+    to_iso,
+    utc_now,
+)
+from rivertwice.definition import Definition
+from rivertwice.log import StoredOffsets, kafka
 from rivertwice.savepoint.awaiting import select_awaiting
 from rivertwice.savepoint.catalogue import Savepoint, download, list_savepoints, load_savepoint
 from rivertwice.savepoint.feed import plan_feed, replay_source, session_of
@@ -67,10 +71,17 @@ from rivertwice.savepoint.records import lease_savepoint, release_savepoint
 from rivertwice.savepoint.replay import ReplayedBatch, replay_recorded
 from rivertwice.savepoint.take import copy_committed
 from rivertwice.savepoint.trim import batches_in
-from rivertwice.stream.lease import lease_owner
-from rivertwice.timeline.committed import committed_batches, newest_batches
-from rivertwice.timeline.ledger import LedgerRow, read_ledger
-from rivertwice.timeline.lineage import Segment, head_path, path_of, select_on_path
+from rivertwice.stream import lease_owner
+from rivertwice.timeline import (
+    LedgerRow,
+    Segment,
+    committed_batches,
+    head_path,
+    newest_batches,
+    path_of,
+    read_ledger,
+    select_on_path,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

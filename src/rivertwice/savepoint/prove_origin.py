@@ -18,11 +18,16 @@ from typing import TYPE_CHECKING
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from rivertwice.core.errors import ReplayMismatchError, RivertwiceError, SavepointError
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.instants import to_iso, utc_now
-from rivertwice.core.settings import Settings
-from rivertwice.core.waits import Progress
+from rivertwice.core import (
+    PipelineHome,
+    Progress,
+    ReplayMismatchError,
+    RivertwiceError,
+    SavepointError,
+    Settings,
+    to_iso,
+    utc_now,
+)
 from rivertwice.savepoint.awaiting import select_awaiting, select_origin
 from rivertwice.savepoint.catalogue import Savepoint, download, list_savepoints
 from rivertwice.savepoint.feed import plan_feed, replay_source, session_of
@@ -39,8 +44,7 @@ from rivertwice.savepoint.proof import (
 )
 from rivertwice.savepoint.records import lease_savepoint, release_savepoint
 from rivertwice.savepoint.replay import replay_recorded
-from rivertwice.timeline.ledger import read_ledger
-from rivertwice.timeline.lineage import head_path, path_of, select_on_path
+from rivertwice.timeline import head_path, path_of, read_ledger, select_on_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,13 +17,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from rivertwice.core.errors import RequestError, SavepointError
-from rivertwice.core.homes import PipelineHome, Place, is_s3
-from rivertwice.core.instants import parse_iso, to_iso
-from rivertwice.core.locks import lock
+from rivertwice.core import PipelineHome, Place, RequestError, SavepointError, is_s3, lock, parse_iso, to_iso
 from rivertwice.savepoint.awaiting import protect_awaiting, select_awaiting
 from rivertwice.savepoint.catalogue import (
-    PROVED,
+    ProofState,
     Savepoint,
     list_savepoints,
     load_savepoint,
@@ -31,7 +28,7 @@ from rivertwice.savepoint.catalogue import (
     savepoint_store,
     verify_files,
 )
-from rivertwice.savepoint.operations.record import DONE, read_operations
+from rivertwice.savepoint.operations.record import OperationStep, read_operations
 from rivertwice.savepoint.plan import is_on_path
 from rivertwice.savepoint.records import (
     DELETING,
@@ -45,7 +42,7 @@ from rivertwice.savepoint.records import (
     read_leases,
 )
 from rivertwice.storage import BlobStore
-from rivertwice.timeline.lineage import Segment, head_path
+from rivertwice.timeline import Segment, head_path
 
 # What interrupted deletions and takes left in the store of savepoints, and what a prune does with each.
 
@@ -176,7 +173,7 @@ def select_protected(
     protected |= select_held(newest_first, now=now, needed=needed)
     for savepoint in newest_first[:1]:
         protected[savepoint.id] = "newest"
-    proved = [s for s in newest_first if s.status == PROVED and s.id not in damaged]
+    proved = [s for s in newest_first if s.status == ProofState.PROVED and s.id not in damaged]
     usable = [s for s in proved if is_on_path(s.manifest, path)] or proved
     for savepoint in proved[:1]:
         protected[savepoint.id] = OFF_PATH
@@ -260,7 +257,7 @@ def remove_savepoints(
         removed = []
         for savepoint in [listed for listed in list_savepoints(home) if listed.id in names]:
             why = (held_savepoints if newest_too else protected_savepoints)(home, now=now).get(savepoint.id)
-            proved = savepoint.status == PROVED
+            proved = savepoint.status == ProofState.PROVED
             if why is not None or not delete_savepoint(
                 store, savepoint.id, now=now, proved=proved, needed=_needed(home)
             ):
@@ -276,7 +273,7 @@ def _prune(home: PipelineHome, store: BlobStore, *, keep: int, now: datetime) ->
     deleted, remaining = [], []
     for savepoint in going:
         needed = {**_awaiting(home, savepoints), **_needed(home)}
-        if delete_savepoint(store, savepoint.id, now=now, proved=savepoint.status == PROVED, needed=needed):
+        if delete_savepoint(store, savepoint.id, now=now, proved=savepoint.status == ProofState.PROVED, needed=needed):
             deleted.append(savepoint.id)
         else:
             remaining.append(savepoint.id)
@@ -299,7 +296,7 @@ def _decide_verified(
         )
         going = select_prunable(savepoints, protected, keep=keep)
         trusted = next((savepoint for savepoint in savepoints if protected.get(savepoint.id) == NEWEST_PROVED), None)
-        if trusted is None or all(savepoint.status != PROVED for savepoint in going):
+        if trusted is None or all(savepoint.status != ProofState.PROVED for savepoint in going):
             return protected, going
         try:
             verify_files(trusted)
@@ -368,7 +365,10 @@ def delete_savepoint(
 def _needed(home: PipelineHome) -> dict[str, str]:
     """Return savepoint id to the interrupted restore or rewind that will continue with it."""
     return {
-        name: operation.id for operation in read_operations(home) if operation.step < DONE for name in operation.held
+        name: operation.id
+        for operation in read_operations(home)
+        if operation.step < OperationStep.DONE
+        for name in operation.held
     }
 
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from rivertwice.core.errors import RequestError, SavepointError
-from rivertwice.core.instants import parse_iso, to_iso
+from rivertwice.core import RequestError, SavepointError, parse_iso, to_iso
 from rivertwice.storage import BlobStore, encode_json
 
 FORMAT = 1

@@ -8,16 +8,13 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from statistics import median
 
-from rivertwice.core.errors import DefinitionError
-from rivertwice.core.settings import Settings
-from rivertwice.core.waits import Attempts
-from rivertwice.definition.definition import load_definition
+from rivertwice.core import Attempts, DefinitionError, Settings
+from rivertwice.definition import load_definition
 from rivertwice.savepoint.awaiting import select_awaiting
-from rivertwice.savepoint.catalogue import PROVED, Savepoint, list_savepoints
+from rivertwice.savepoint.catalogue import ProofState, Savepoint, list_savepoints
 from rivertwice.savepoint.operations.record import Restore, read_operations
 from rivertwice.savepoint.plan import is_on_path
-from rivertwice.timeline.committed import newest_batch
-from rivertwice.timeline.lineage import Segment, Timeline, head_path
+from rivertwice.timeline import Segment, Timeline, head_path, newest_batch
 
 BATCH_S = 0.5
 """Seconds to replay a recorded batch, before any proof has measured it."""
@@ -29,7 +26,13 @@ BETWEEN = timedelta(minutes=2)
 LONGEST_WAIT = timedelta(minutes=30)
 _MEASURED = 5  # newest proofs that are looked at
 
-WAIT, ROTATE, PROVE = "wait", "rotate", "prove"
+
+class RecoveryStep:
+    """What keeps the promised time to recover."""
+
+    WAIT = "wait"
+    ROTATE = "rotate"
+    PROVE = "prove"
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,7 @@ def estimate_recovery(
     usable = [
         savepoint
         for savepoint in savepoints
-        if savepoint.status == PROVED
+        if savepoint.status == ProofState.PROVED
         and is_on_path(savepoint.manifest, path)
         and savepoint.manifest.fingerprint == fingerprint
     ]
@@ -127,24 +130,28 @@ def decide_keep_up(
         wanted: the desired state is running.
     """
     if memory.busy:
-        return KeepUpDecision(WAIT, "a job is at work")
+        return KeepUpDecision(RecoveryStep.WAIT, "a job is at work")
     pause = replace(memory, failures=memory.failures + 1).pause(BETWEEN, LONGEST_WAIT)
     if memory.last_end is not None and memory.last_end <= now < memory.last_end + pause:
-        return KeepUpDecision(WAIT, f"the last job ended {int((now - memory.last_end).total_seconds())} s ago")
+        return KeepUpDecision(
+            RecoveryStep.WAIT, f"the last job ended {int((now - memory.last_end).total_seconds())} s ago"
+        )
     if awaiting:
         return KeepUpDecision(
-            PROVE, f"{awaiting[-1]}, from which the head's timeline began, is not proved yet", awaiting[-1]
+            RecoveryStep.PROVE, f"{awaiting[-1]}, from which the head's timeline began, is not proved yet", awaiting[-1]
         )
     if estimate is None or objective is None or not wanted:
-        return KeepUpDecision(WAIT, "no recovery objective, or a stream whose desired state is stopped")
+        return KeepUpDecision(RecoveryStep.WAIT, "no recovery objective, or a stream whose desired state is stopped")
     due_at = batches_within(objective, estimate.batch_s)
     if estimate.batches < due_at:
-        return KeepUpDecision(WAIT, f"{estimate.batches} batches would be replayed, a savepoint is due at {due_at}")
+        return KeepUpDecision(
+            RecoveryStep.WAIT, f"{estimate.batches} batches would be replayed, a savepoint is due at {due_at}"
+        )
     reason = (
         f"a fall-back would take about {estimate.seconds:.0f} s now ({estimate.batches} batches after "
         f"{estimate.savepoint or 'the beginning'}), the objective is {objective.total_seconds():.0f} s"
     )
-    return KeepUpDecision(ROTATE, reason)
+    return KeepUpDecision(RecoveryStep.ROTATE, reason)
 
 
 # What is true of a pipeline's recovery now: how long a fall-back would take, and which savepoints wait for their proof. Reads only.

@@ -23,20 +23,21 @@ from typing import TYPE_CHECKING, Any, Literal
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from rivertwice.core.errors import CheckpointError, ReplayMismatchError
-from rivertwice.core.settings import Settings
-from rivertwice.core.waits import Deadline, Measured, Progress
-from rivertwice.definition.definition import Definition
-from rivertwice.engine.compile import batch_rows, compile_stream
-from rivertwice.engine.interval_rows import RowsOf
+from rivertwice.core import CheckpointError, Deadline, Measured, Progress, ReplayMismatchError, Settings
+from rivertwice.definition import Definition
+from rivertwice.engine import RowsOf, batch_rows, compile_stream
 from rivertwice.savepoint.plan import ReplayTopics, count_one_run, plan_watermarks
-from rivertwice.stream.checkpoint import last_number, parse_offsets, partitions_of, with_partitions
-from rivertwice.stream.driver import terminated_state
-from rivertwice.stream.source import kafka_stream, steer_source
-from rivertwice.stream.versions import KnownVersions
-from rivertwice.timeline.digest import digest_rows
-from rivertwice.timeline.ledger import LedgerRow
-from rivertwice.timeline.watermarks import rule_of
+from rivertwice.stream import (
+    KnownVersions,
+    kafka_stream,
+    last_number,
+    parse_offsets,
+    partitions_of,
+    steer_source,
+    terminated_state,
+    with_partitions,
+)
+from rivertwice.timeline import LedgerRow, digest_rows, rule_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

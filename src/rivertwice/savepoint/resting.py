@@ -6,14 +6,12 @@ place. Until then the base is only described, by the ledger row at which the che
 
 from __future__ import annotations
 
-from rivertwice.core.errors import FingerprintError, SavepointError
-from rivertwice.core.homes import PipelineHome
+from rivertwice.core import FingerprintError, PipelineHome, SavepointError
 from rivertwice.savepoint.catalogue import Savepoint, savepoint_store
-from rivertwice.savepoint.manifest import RESTING
+from rivertwice.savepoint.manifest import StateBase
 from rivertwice.savepoint.take import describe_row
-from rivertwice.stream.checkpoint import partitions_of
-from rivertwice.timeline.ledger import LedgerRow
-from rivertwice.timeline.lineage import Timeline
+from rivertwice.stream import partitions_of
+from rivertwice.timeline import LedgerRow, Timeline
 
 
 def resting_of(home: PipelineHome, parent: str, last: LedgerRow | None) -> Savepoint:
@@ -33,7 +31,8 @@ def resting_of(home: PipelineHome, parent: str, last: LedgerRow | None) -> Savep
         raise SavepointError(describe_no_batch(line.pipeline))
     require_own_state(line, Timeline.load(home, last.timeline), last)
     return Savepoint(
-        describe_row(home, last, savepoint=RESTING, reason="the checkpoint at rest", files={}), savepoint_store(home)
+        describe_row(home, last, savepoint=StateBase.RESTING, reason="the checkpoint at rest", files={}),
+        savepoint_store(home),
     )
 
 

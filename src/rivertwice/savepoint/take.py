@@ -20,20 +20,14 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
-from rivertwice.core.errors import LedgerError, LostRaceError, SavepointError
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.instants import to_iso
-from rivertwice.core.settings import Settings
+from rivertwice.core import LedgerError, LostRaceError, PipelineHome, SavepointError, Settings, to_iso
 from rivertwice.savepoint.catalogue import WORKERS, Savepoint, hash_tree, hot_copy, load_savepoint, savepoint_store
-from rivertwice.savepoint.manifest import BEGINNING, FileEntry, Manifest, frozen_pins
+from rivertwice.savepoint.manifest import FileEntry, Manifest, StateBase, frozen_pins
 from rivertwice.savepoint.records import CHECKPOINT, MANIFEST, TAKING, encode_record
 from rivertwice.savepoint.trim import select_batch, select_surplus
 from rivertwice.storage import BlobStore
-from rivertwice.stream.gaps import continued_rows
-from rivertwice.timeline.committed import committed_batches
-from rivertwice.timeline.ledger import LedgerRow, read_ledger
-from rivertwice.timeline.lineage import Fork, Timeline, path_of, select_on_path
-from rivertwice.timeline.sequence import head
+from rivertwice.stream import continued_rows
+from rivertwice.timeline import Fork, LedgerRow, Timeline, committed_batches, head, path_of, read_ledger, select_on_path
 
 _log = logging.getLogger(__name__)
 
@@ -202,7 +196,7 @@ def beginning_of(home: PipelineHome, parent: str) -> Savepoint:
     line = Timeline.load(home, parent)
     root = Timeline.load(home, path_of(home, parent)[0].timeline)
     manifest = Manifest(
-        savepoint=BEGINNING,
+        savepoint=StateBase.BEGINNING,
         pipeline=line.pipeline,
         timeline=root.timeline,
         batch=_BEFORE_ALL,

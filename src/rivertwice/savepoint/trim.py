@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from rivertwice.core.errors import SavepointError
+from rivertwice.core import SavepointError
 
 _LOGS = ("offsets", "commits")
 

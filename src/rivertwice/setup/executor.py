@@ -13,9 +13,8 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from rivertwice.core.errors import ConfigError
-from rivertwice.core.settings import Settings
-from rivertwice.engine.java import java_env
+from rivertwice.core import ConfigError, Settings
+from rivertwice.engine import java_env
 
 BACKEND = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
 _OPTIONS = {

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rivertwice.core.face import lazy_names
-
 if TYPE_CHECKING:
     from rivertwice.storage.blobs import BlobStore, files_below, is_temporary, require_key
     from rivertwice.storage.home_identity import describe_copy, home_id
@@ -30,43 +28,6 @@ if TYPE_CHECKING:
     from rivertwice.storage.table_files import DataFile, TableFiles, sorted_rows
     from rivertwice.storage.table_log import LogFingerprint, TornEntry, check_size
 else:
-    __getattr__ = lazy_names(__name__)
+    from rivertwice.core.face import lazy_names
 
-__all__ = [
-    "BlobStore",
-    "DataFile",
-    "LogFile",
-    "LogFingerprint",
-    "NewFile",
-    "RecordStore",
-    "Remembered",
-    "Snapshot",
-    "StillHeld",
-    "StoreClaim",
-    "Table",
-    "TableCare",
-    "TableChange",
-    "TableFiles",
-    "TableShape",
-    "Terms",
-    "TornEntry",
-    "Watch",
-    "Where",
-    "check_size",
-    "describe_copy",
-    "encode_json",
-    "explain_kept_versions",
-    "files_below",
-    "home_id",
-    "is_temporary",
-    "open_store",
-    "put_json_if_absent",
-    "read_json",
-    "replace_bytes",
-    "replace_json",
-    "require_key",
-    "shared_lock",
-    "sorted_rows",
-    "sync_path",
-    "take_claim",
-]
+    __getattr__ = lazy_names(__name__)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from rivertwice.core.errors import RequestError
+from rivertwice.core import RequestError
 
 _PART = re.compile(r"^[A-Za-z0-9._=+@-]{1,255}\Z")
 _LONGEST = 900  # bytes; S3 allows 1024 with the store's own prefix

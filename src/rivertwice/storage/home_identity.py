@@ -14,7 +14,7 @@ import platform
 import secrets
 from pathlib import Path
 
-from rivertwice.core.processes import boot_id
+from rivertwice.core import boot_id
 from rivertwice.storage.local import put_json_if_absent, read_json, replace_json
 
 FORMAT = 2

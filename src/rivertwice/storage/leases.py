@@ -25,16 +25,17 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
-from rivertwice.core.errors import (
+from rivertwice.core import (
     ConfigError,
     LeaseLostError,
     LostRaceError,
+    Place,
     RivertwiceError,
     ServiceError,
     UnknownOutcomeError,
+    to_iso,
+    utc_now,
 )
-from rivertwice.core.homes import Place
-from rivertwice.core.instants import to_iso, utc_now
 from rivertwice.storage.blobs import BlobStore
 from rivertwice.storage.lease_terms import LeaseRecord, Takeover, Terms, decide_takeover, is_lost, must_stop
 from rivertwice.storage.local import encode_json

@@ -12,8 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from rivertwice.core.errors import ConfigError, DamagedFileError, RequestError
-from rivertwice.core.locks import lock
+from rivertwice.core import ConfigError, DamagedFileError, RequestError, lock
 from rivertwice.storage.blobs import Versioned, is_temporary, require_key
 
 # Sync files and folders to the disk, so that a power loss cannot undo finished work.

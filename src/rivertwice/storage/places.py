@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from rivertwice.core.errors import ConfigError
-from rivertwice.core.homes import Place, below, is_s3
+from rivertwice.core import ConfigError, Place, below, is_s3
 from rivertwice.storage.blobs import BlobStore
 from rivertwice.storage.local import LocalStore, parse_json, put_json_if_absent, read_json
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from rivertwice.core.homes import Place
+from rivertwice.core import Place
 from rivertwice.storage.table_log import LogFingerprint
 
 T = TypeVar("T")

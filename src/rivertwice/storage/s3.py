@@ -20,8 +20,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 from urllib3.exceptions import HTTPError
 
-from rivertwice.core.errors import ConfigError, ServiceError, UnknownOutcomeError
-from rivertwice.core.waits import retry
+from rivertwice.core import ConfigError, ServiceError, UnknownOutcomeError, retry
 from rivertwice.storage.blobs import Versioned, is_temporary, require_key
 
 # The boto3 client that stores share, and the meaning of its errors: absent, taken, denied, or unknown.

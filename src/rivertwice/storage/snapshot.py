@@ -18,10 +18,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
-from rivertwice.core.errors import ServiceError
-from rivertwice.core.homes import Place, is_s3
-from rivertwice.core.one_command import is_one_command
-from rivertwice.core.waits import retry
+from rivertwice.core import Place, ServiceError, is_one_command, is_s3, retry
 from rivertwice.storage.blobs import BlobStore
 from rivertwice.storage.places import open_store
 from rivertwice.storage.sql import quoted

@@ -28,9 +28,7 @@ from deltalake import (
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction
 
-from rivertwice.core.errors import LostRaceError, ServiceError
-from rivertwice.core.homes import Place, is_s3
-from rivertwice.core.waits import retry
+from rivertwice.core import LostRaceError, Place, ServiceError, is_s3, retry
 from rivertwice.storage.places import open_store
 from rivertwice.storage.snapshot import TRIES, Snapshot, explained, name_of, require_writable, storage_options
 from rivertwice.storage.sql import Where, quoted

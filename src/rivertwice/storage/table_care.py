@@ -29,9 +29,7 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import CommitFailedError
 
-from rivertwice.core.errors import LostRaceError, RequestError
-from rivertwice.core.homes import Place
-from rivertwice.core.instants import to_ms
+from rivertwice.core import LostRaceError, Place, RequestError, to_ms
 from rivertwice.storage.blobs import files_below
 from rivertwice.storage.local import make_folder, replace_bytes, sync_path
 from rivertwice.storage.places import open_store

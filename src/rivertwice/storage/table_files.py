@@ -29,7 +29,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import pyarrow.types as types
 
-from rivertwice.core.homes import Place, is_s3
+from rivertwice.core import Place, is_s3
 from rivertwice.storage.places import local_files, open_store
 from rivertwice.storage.snapshot import Snapshot, explained, storage_options
 

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from rivertwice.core.errors import TableDamageError
-from rivertwice.core.homes import Place, below
+from rivertwice.core import Place, TableDamageError, below
 from rivertwice.storage.local import is_durable, sync_all, sync_path
 from rivertwice.storage.places import open_store
 

@@ -8,24 +8,24 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from rivertwice.core.errors import FingerprintError, LogGapError
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.settings import Settings
-from rivertwice.definition.bundle import Bundle, build_bundle
-from rivertwice.definition.definition import Definition
-from rivertwice.definition.lint_finding import CheckReport
-from rivertwice.engine.checked import check_bundle, read_verdict
-from rivertwice.engine.fold_buckets import buckets_at_genesis
-from rivertwice.log import kafka
-from rivertwice.log.addresses import StoredOffsets, encode_ends
+from rivertwice.core import FingerprintError, LogGapError, PipelineHome, Settings
+from rivertwice.definition import Bundle, CheckReport, Definition, build_bundle
+from rivertwice.engine import buckets_at_genesis, check_bundle, read_verdict
+from rivertwice.log import StoredOffsets, encode_ends, kafka
 from rivertwice.storage import Table
 from rivertwice.stream.loaded import begin_after_load
-from rivertwice.stream.seal import app_of, seal_timeline
-from rivertwice.timeline.committed import bundles_of
-from rivertwice.timeline.first_load import FirstLoad
-from rivertwice.timeline.lineage import Timeline, create_timeline, path_of
-from rivertwice.timeline.sequence import move_head, read_sequence, select_head
-from rivertwice.timeline.stream_load import StreamLoad
+from rivertwice.stream.seal import seal_timeline, stream_app
+from rivertwice.timeline import (
+    FirstLoad,
+    StreamLoad,
+    Timeline,
+    bundles_of,
+    create_timeline,
+    move_head,
+    path_of,
+    read_sequence,
+    select_head,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -91,7 +91,7 @@ def begin_again(settings: Settings, home: PipelineHome, bundle: Bundle, now: dat
 
 def has_batch(home: PipelineHome, line: Timeline) -> bool:
     """Say whether a batch of a timeline was ever committed; a seal counts, because what is before it is not looked for."""
-    return Table(home.tables.changelog).applied_version(app_of(line.pipeline, line.timeline)) is not None
+    return Table(home.tables.changelog).applied_version(stream_app(line.pipeline, line.timeline)) is not None
 
 
 def check_fingerprint(recorded: Mapping[str, str], current: Mapping[str, str], pipeline: str, timeline: str) -> None:

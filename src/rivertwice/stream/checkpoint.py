@@ -13,9 +13,8 @@ import zlib
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from rivertwice.core.errors import CheckpointError, RequestError
-from rivertwice.core.homes import PipelineHome
-from rivertwice.log.addresses import StoredOffsets
+from rivertwice.core import CheckpointError, PipelineHome, RequestError
+from rivertwice.log import StoredOffsets
 from rivertwice.storage import read_json
 
 _CRC_BLOCK = 512

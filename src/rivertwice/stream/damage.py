@@ -18,16 +18,20 @@ from pathlib import Path
 
 import numpy as np
 
-from rivertwice.core.errors import CheckpointError, LeaseLostError, LedgerError, RivertwiceError
-from rivertwice.core.homes import PipelineHome
+from rivertwice.core import CheckpointError, LeaseLostError, LedgerError, PipelineHome, RivertwiceError
 from rivertwice.storage import Table, is_temporary
 from rivertwice.stream.checkpoint import parse_offsets
 from rivertwice.stream.gaps import continued_rows
-from rivertwice.stream.seal import app_of, check_sealed
-from rivertwice.timeline.committed import CommittedBatches, newest_batches
-from rivertwice.timeline.ledger import LedgerRow
-from rivertwice.timeline.lineage import Segment, Timeline
-from rivertwice.timeline.watermarks import WatermarkRule, watermarks_after
+from rivertwice.stream.seal import check_sealed, stream_app
+from rivertwice.timeline import (
+    CommittedBatches,
+    LedgerRow,
+    Segment,
+    Timeline,
+    WatermarkRule,
+    newest_batches,
+    watermarks_after,
+)
 
 _SMALL = ("", "sources/*/", "state/*/_metadata/", "state/*/*/_metadata/")
 _CRC_MAGIC = b"crc\0"
@@ -287,7 +291,7 @@ def check_checkpoint(home: PipelineHome, line: Timeline, rows: Sequence[LedgerRo
         LeaseLostError: a restore has sealed the timeline and is about to move the head.
     """
     own = [row.batch for row in rows if row.timeline == line.timeline]
-    applied = Table(home.tables.changelog).applied_version(app_of(line.pipeline, line.timeline))
+    applied = Table(home.tables.changelog).applied_version(stream_app(line.pipeline, line.timeline))
     check_sealed(applied, line.timeline)
     if applied != (own[-1] if own else None):
         message = (

@@ -8,13 +8,13 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from rivertwice.core.settings import Settings
-from rivertwice.definition.definition import Definition
-from rivertwice.log.addresses import Parts
+from rivertwice.core import Settings
+from rivertwice.definition import Definition
+from rivertwice.log import Parts
 from rivertwice.stream.pieces import read_topics
 from rivertwice.stream.result_rows import FORMAT, DriverContext
 from rivertwice.stream.side import SideTable, origin, read_again, stamps
-from rivertwice.timeline.lineage import Timeline
+from rivertwice.timeline import Timeline
 
 METADATA_KEY = "dead"
 CONTENT = ("key", "value", "headers")

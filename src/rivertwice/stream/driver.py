@@ -17,19 +17,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.instants import utc_now
-from rivertwice.core.processes import run_process
-from rivertwice.core.settings import Settings
-from rivertwice.definition.bundle import Bundle, build_bundle, load_bundle_definition, save_bundle
-from rivertwice.definition.definition import Definition
-from rivertwice.engine.compile import batch_rows, compile_stream, is_result
-from rivertwice.engine.fold_buckets import buckets_at_genesis, with_buckets
-from rivertwice.engine.relations import metric_names
-from rivertwice.engine.session import spark_session, watermark_confs
-from rivertwice.log import kafka
-from rivertwice.log.archive_batch import archive_stream
-from rivertwice.log.marks import marks_from_plain
+from rivertwice.core import PipelineHome, Settings, run_process, utc_now
+from rivertwice.definition import Bundle, Definition, build_bundle, load_bundle_definition, save_bundle
+from rivertwice.engine import (
+    batch_rows,
+    buckets_at_genesis,
+    compile_stream,
+    is_result,
+    metric_names,
+    spark_session,
+    watermark_confs,
+    with_buckets,
+)
+from rivertwice.log import archive_stream, kafka, marks_from_plain
 from rivertwice.stream.begin import FIRST, begin_again, describe_added, require_checked, resolve_timeline
 from rivertwice.stream.checkpoint import Goal, covers, has_caught_up, is_asked_to_drain, partitions_of
 from rivertwice.stream.damage import check_checkpoint, newest_rows_of_run, sweep_unplanned
@@ -45,16 +45,25 @@ from rivertwice.stream.sink import BatchLog, ReadMarks, Sink
 from rivertwice.stream.source import kafka_stream
 from rivertwice.stream.throwing import explain_throw
 from rivertwice.stream.versions import KnownVersions
-from rivertwice.timeline.committed import committed_batches, newest_batches
-from rivertwice.timeline.counts import BatchCounts
-from rivertwice.timeline.intact import require_rows, require_whole_logs
-from rivertwice.timeline.intent import Exit, Heartbeat
-from rivertwice.timeline.ledger import LedgerRow, by_table, heal_ledger
-from rivertwice.timeline.lineage import Timeline, path_of
-from rivertwice.timeline.sequence import head
-from rivertwice.timeline.stream_load import StreamLoad
-from rivertwice.timeline.upkeep import renew_properties
-from rivertwice.timeline.watermarks import WatermarkRule, rule_of
+from rivertwice.timeline import (
+    BatchCounts,
+    Exit,
+    Heartbeat,
+    LedgerRow,
+    StreamLoad,
+    Timeline,
+    WatermarkRule,
+    by_table,
+    committed_batches,
+    head,
+    heal_ledger,
+    newest_batches,
+    path_of,
+    renew_properties,
+    require_rows,
+    require_whole_logs,
+    rule_of,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

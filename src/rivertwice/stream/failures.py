@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from rivertwice.core.errors import (
+from rivertwice.core import (
     CheckpointError,
     DamagedFileError,
     DefinitionError,

@@ -9,23 +9,22 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from rivertwice.core.errors import LogGapError, RivertwiceError
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.instants import to_ms
-from rivertwice.core.settings import Settings
-from rivertwice.definition.model import Definition
-from rivertwice.log import kafka
-from rivertwice.log.addresses import StoredOffsets, intersect
-from rivertwice.log.archive_table import archived_ranges
-from rivertwice.log.gaps import EXPIRED, Gap, bound_event_time, find_gap
-from rivertwice.log.reader import first_stamps
+from rivertwice.core import LogGapError, PipelineHome, RivertwiceError, Settings, to_ms
+from rivertwice.definition import Definition
+from rivertwice.log import (
+    Gap,
+    GapReason,
+    StoredOffsets,
+    archived_ranges,
+    bound_event_time,
+    find_gap,
+    first_stamps,
+    intersect,
+    kafka,
+)
 from rivertwice.stream.begin import check_topics
 from rivertwice.stream.checkpoint import last_number, moved_to, read_initial_offsets, read_planned, with_partitions
-from rivertwice.timeline.committed import committed_batches, newest_batches
-from rivertwice.timeline.ledger import LedgerRow
-from rivertwice.timeline.lineage import Timeline, path_of
-from rivertwice.timeline.sequence import head
-from rivertwice.timeline.stream_load import StreamLoad
+from rivertwice.timeline import LedgerRow, StreamLoad, Timeline, committed_batches, head, newest_batches, path_of
 
 _log = logging.getLogger(__name__)
 _MS = timedelta(milliseconds=1)
@@ -89,10 +88,12 @@ def _observe_gap(
         return None
     cause, ranges = finding
     archived = intersect(ranges, archived_ranges(settings, topic, line.topic_ids[topic]))
-    if cause == EXPIRED and archived == ranges and is_loading(home, line, definition):
+    if cause == GapReason.EXPIRED and archived == ranges and is_loading(home, line, definition):
         return None  # the driver reads them from the archive
     last = _last_finished(home, line)
-    following = first_stamps(settings, topic, {p: begin[p] for p in ranges if p in begin}) if cause == EXPIRED else {}
+    following = (
+        first_stamps(settings, topic, {p: begin[p] for p in ranges if p in begin}) if cause == GapReason.EXPIRED else {}
+    )
     return Gap(
         pipeline=definition.name,
         timeline=line.timeline,

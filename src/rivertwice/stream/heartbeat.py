@@ -10,10 +10,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from rivertwice.core.homes import PipelineHome
-from rivertwice.log.addresses import StoredOffsets
-from rivertwice.timeline.intent import Heartbeat
-from rivertwice.timeline.ledger import LedgerRow
+from rivertwice.core import PipelineHome
+from rivertwice.log import StoredOffsets
+from rivertwice.timeline import Heartbeat, LedgerRow
 
 # How fast a stream reads, how fast the log grows, and when the lag ends. Pure: samples in, estimate out.
 

@@ -21,12 +21,21 @@ from typing import Any, Protocol, TextIO
 
 import psutil
 
-from rivertwice.core.errors import LeaseLostError, LostRaceError
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.instants import parse_iso, to_iso, utc_now
-from rivertwice.core.locks import open_locked
-from rivertwice.core.processes import Started, is_alive, may_live, own_start, started_of
-from rivertwice.core.waits import Deadline
+from rivertwice.core import (
+    Deadline,
+    LeaseLostError,
+    LostRaceError,
+    PipelineHome,
+    Started,
+    is_alive,
+    may_live,
+    open_locked,
+    own_start,
+    parse_iso,
+    started_of,
+    to_iso,
+    utc_now,
+)
 from rivertwice.storage import (
     StoreClaim,
     Terms,

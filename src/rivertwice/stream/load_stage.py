@@ -16,22 +16,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rivertwice.core.settings import Settings
-from rivertwice.definition.definition import Definition
-from rivertwice.engine.compile import is_result
-from rivertwice.log import kafka
-from rivertwice.log.addresses import OffsetRanges, Part, StoredOffsets, decode_ends, plan_chunks
-from rivertwice.log.archive_batch import ArchiveBatch, plan_archive_batch
-from rivertwice.log.archive_table import archived_ranges
+from rivertwice.core import Settings
+from rivertwice.definition import Definition
+from rivertwice.engine import is_result
+from rivertwice.log import (
+    ArchiveBatch,
+    OffsetRanges,
+    Part,
+    StoredOffsets,
+    archived_ranges,
+    decode_ends,
+    kafka,
+    plan_archive_batch,
+    plan_chunks,
+)
 from rivertwice.storage import replace_bytes
 from rivertwice.stream.checkpoint import read_planned
 from rivertwice.stream.gaps import read_position
 from rivertwice.stream.placing import find_first, stored_ends
 from rivertwice.stream.result_rows import DriverContext
 from rivertwice.stream.source import steer_source
-from rivertwice.timeline.ledger import LedgerRow
-from rivertwice.timeline.lineage import Timeline
-from rivertwice.timeline.stream_load import StreamLoad
+from rivertwice.timeline import LedgerRow, StreamLoad, Timeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

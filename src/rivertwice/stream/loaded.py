@@ -13,12 +13,19 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from rivertwice.core.errors import LostRaceError
-from rivertwice.core.homes import PipelineHome
-from rivertwice.timeline.first_load import RECORD, FirstLoad, load_place
-from rivertwice.timeline.lineage import Timeline, create_timeline
-from rivertwice.timeline.sequence import move_head, publish, read_sequence, select_head
-from rivertwice.timeline.served_rows import publications_of
+from rivertwice.core import LostRaceError, PipelineHome
+from rivertwice.timeline import (
+    RECORD,
+    FirstLoad,
+    Timeline,
+    create_timeline,
+    load_place,
+    move_head,
+    publications_of,
+    publish,
+    read_sequence,
+    select_head,
+)
 
 
 def begin_after_load(home: PipelineHome, load: FirstLoad, now: datetime) -> None:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from rivertwice.log.addresses import OffsetRanges, Parts, count, drop_empty, of_topic, parts_of, plan_chunks
+from rivertwice.log import OffsetRanges, Parts, count, drop_empty, of_topic, parts_of, plan_chunks
 
 SIZE = "_size"
 Select = Callable[[OffsetRanges], DataFrame]

@@ -27,14 +27,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from rivertwice.core.instants import from_ms, to_iso
-from rivertwice.core.settings import Settings
-from rivertwice.definition.definition import Definition
-from rivertwice.engine.compile import decode_view
-from rivertwice.log import kafka
-from rivertwice.log.addresses import Part, StoredOffsets
-from rivertwice.log.archive_rows import PLAIN, plain_row
-from rivertwice.log.reader import read_pieces
+from rivertwice.core import Settings, from_ms, to_iso
+from rivertwice.definition import Definition
+from rivertwice.engine import decode_view
+from rivertwice.log import PLAIN, Part, StoredOffsets, kafka, plain_row, read_pieces
 from rivertwice.storage import Table, read_json, replace_bytes, replace_json, sync_path
 from rivertwice.stream.checkpoint import checksum_of, last_number, moved_to, read_planned
 from rivertwice.stream.gaps import next_offsets

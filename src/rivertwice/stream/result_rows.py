@@ -10,12 +10,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivertwice.core.errors import LedgerError
-from rivertwice.core.homes import PipelineHome
-from rivertwice.definition.definition import Definition
+from rivertwice.core import LedgerError, PipelineHome
+from rivertwice.definition import Definition
 from rivertwice.stream.lease import Lease
-from rivertwice.stream.seal import app_of
-from rivertwice.timeline.lineage import Timeline
+from rivertwice.stream.seal import stream_app
+from rivertwice.timeline import Timeline
 
 # What stays the same over all batches of one driver.
 
@@ -48,7 +47,7 @@ class DriverContext:
     @property
     def app(self) -> str:
         """Application id of the changelog's transactions."""
-        return app_of(self.definition.name, self.timeline.timeline)
+        return stream_app(self.definition.name, self.timeline.timeline)
 
 
 def changelog_rows(rows: pa.Table, timeline: str, batch: int, start_column: str = "window_start") -> pa.Table:

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import contextlib
 
-from rivertwice.core.errors import LeaseLostError, LostRaceError
-from rivertwice.core.homes import PipelineHome
+from rivertwice.core import LeaseLostError, LostRaceError, PipelineHome
 from rivertwice.storage import Table
 
 SEALED = 1 << 62  # the version of a timeline's transaction id after the seal; before it, the version is a batch number
 
 
-def app_of(pipeline: str, timeline: str) -> str:
+def stream_app(pipeline: str, timeline: str) -> str:
     """Return the application id of a timeline's transactions in the changelog."""
     return f"{pipeline}#{timeline}"
 
@@ -44,7 +43,7 @@ def check_sealed(applied: int | None, timeline: str) -> None:
 
 def seal_timeline(home: PipelineHome, pipeline: str, timeline: str) -> None:
     """Let a timeline take no further batch; a second seal changes nothing."""
-    app, path = app_of(pipeline, timeline), home.tables.changelog
+    app, path = stream_app(pipeline, timeline), home.tables.changelog
     while not is_sealed(Table(path).applied_version(app)):
         table = Table(path).open()
         if table is None:

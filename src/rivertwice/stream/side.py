@@ -14,16 +14,12 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from rivertwice.core.errors import RangeMismatchError
-from rivertwice.core.homes import Place
-from rivertwice.core.settings import Settings
-from rivertwice.definition.definition import Definition
-from rivertwice.engine.compile import decode_view
-from rivertwice.log.addresses import Parts, name_parts, of_topic
-from rivertwice.log.records import read_ranges
+from rivertwice.core import Place, RangeMismatchError, Settings
+from rivertwice.definition import Definition
+from rivertwice.engine import decode_view
+from rivertwice.log import Parts, name_parts, of_topic, read_ranges
 from rivertwice.storage import Table, Where
-from rivertwice.timeline import ledger
-from rivertwice.timeline.lineage import Timeline
+from rivertwice.timeline import Timeline, ledger
 
 _PIECES = 1_000_000
 """A batch has fewer pieces than this, so the versions of their transactions grow from batch to batch."""

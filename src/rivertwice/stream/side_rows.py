@@ -7,13 +7,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rivertwice.core.settings import Settings
-from rivertwice.log.addresses import Parts
+from rivertwice.core import Settings
+from rivertwice.log import Parts
 from rivertwice.stream.dead import dead_table, write_dead_letters
 from rivertwice.stream.late import write_late_rows
 from rivertwice.stream.result_rows import DriverContext
 from rivertwice.stream.versions import write_versions
-from rivertwice.timeline.counts import BatchCounts
+from rivertwice.timeline import BatchCounts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

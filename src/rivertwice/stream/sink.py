@@ -32,26 +32,37 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from rivertwice.core.errors import (
+from rivertwice.core import (
     CheckpointError,
     LedgerError,
     LogForkError,
     LogGapError,
+    PipelineHome,
     RangeMismatchError,
     RivertwiceError,
     ServiceError,
+    Settings,
+    beside,
+    traced,
 )
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.settings import Settings
-from rivertwice.core.tracing import traced
-from rivertwice.core.waits import beside
-from rivertwice.definition.definition import Definition
-from rivertwice.engine.interval_rows import RowsOf
-from rivertwice.log import kafka
-from rivertwice.log.addresses import OffsetRanges, Part, Parts
-from rivertwice.log.forks import LastRecords, observe_forks
-from rivertwice.log.marks import LastRecord, Marks, StoredMarks, marks_to_plain, require_no_fork
-from rivertwice.log.reader import absent_runs, count_runs, explain_holes
+from rivertwice.definition import Definition
+from rivertwice.engine import RowsOf
+from rivertwice.log import (
+    LastRecord,
+    LastRecords,
+    Marks,
+    OffsetRanges,
+    Part,
+    Parts,
+    StoredMarks,
+    absent_runs,
+    count_runs,
+    explain_holes,
+    kafka,
+    marks_to_plain,
+    observe_forks,
+    require_no_fork,
+)
 from rivertwice.storage import NewFile, Table, replace_json
 from rivertwice.stream.begin import check_topics
 from rivertwice.stream.checkpoint import PlannedBatch, late_watermark_ms, read_planned, start_offsets
@@ -59,11 +70,20 @@ from rivertwice.stream.late import select_suspects
 from rivertwice.stream.result_rows import DriverContext, changelog_rows, check_windows
 from rivertwice.stream.seal import check_sealed
 from rivertwice.stream.side_rows import SideRows
-from rivertwice.timeline import ledger
-from rivertwice.timeline.counts import BatchCounts, total_of
-from rivertwice.timeline.digest import add_digests, digest_rows
-from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, append_ledger, heal_ledger, parts_between, read_ledger
-from rivertwice.timeline.lineage import Timeline
+from rivertwice.timeline import (
+    LEDGER_KEY,
+    BatchCounts,
+    LedgerRow,
+    Timeline,
+    add_digests,
+    append_ledger,
+    digest_rows,
+    heal_ledger,
+    ledger,
+    parts_between,
+    read_ledger,
+    total_of,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -473,7 +493,7 @@ class Sink:
 
     def _commit(self, row: LedgerRow, rows: pa.Table | WrittenRows) -> None:
         context = self._context
-        transactions, metadata = {context.app: row.batch}, {METADATA_KEY: row.to_json()}
+        transactions, metadata = {context.app: row.batch}, {LEDGER_KEY: row.to_json()}
         if isinstance(rows, WrittenRows):
             self._changelog.append_files(rows.files, rows.schema, transactions=transactions, metadata=metadata)
             return

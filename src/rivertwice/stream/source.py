@@ -11,11 +11,9 @@ from py4j.protocol import Py4JError
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from rivertwice.core.settings import Settings
-from rivertwice.definition.definition import Definition
-from rivertwice.log.addresses import StoredOffsets, encode_offsets
-from rivertwice.log.kafka import spark_options
-from rivertwice.log.send import OFFSET_HEADER
+from rivertwice.core import Settings
+from rivertwice.definition import Definition
+from rivertwice.log import OFFSET_HEADER, StoredOffsets, encode_offsets, spark_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,19 +16,15 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
-from rivertwice.core.errors import RivertwiceError
-from rivertwice.core.settings import Settings
-from rivertwice.definition.definition import Definition
-from rivertwice.definition.parts import TRANSFORM_FILE
-from rivertwice.engine.compile import compile_sources
-from rivertwice.engine.relations import accepted
-from rivertwice.log.addresses import Part, Parts
+from rivertwice.core import RivertwiceError, Settings
+from rivertwice.definition import Definition, DefinitionFiles
+from rivertwice.engine import accepted, compile_sources
+from rivertwice.log import Part, Parts
 from rivertwice.stream.checkpoint import read_planned, start_offsets
 from rivertwice.stream.failures import ANEW, CARRY_ON, VERSION, condition_of, describe_way, is_thrown
 from rivertwice.stream.result_rows import DriverContext
 from rivertwice.stream.side import read_again
-from rivertwice.timeline.ledger import parts_between
-from rivertwice.timeline.served_ranges import merged
+from rivertwice.timeline import merged, parts_between
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -128,7 +124,7 @@ def describe_throw(
         (topic, partition), offset = culprit
         where = f"on the record {topic}/{partition}@{offset}, after those before it in the batch,"
     return (
-        f"{TRANSFORM_FILE} of {name} throws {where} with {condition} Batch {batch} was not committed, and each start "
+        f"{DefinitionFiles.TRANSFORM_FILE} of {name} throws {where} with {condition} Batch {batch} was not committed, and each start "
         f"will fail here. {describe_way(name, way)}"
     )
 

@@ -14,20 +14,15 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.settings import Settings
-from rivertwice.definition.definition import Definition
-from rivertwice.engine.compile import decode_view
-from rivertwice.engine.interval_rows import current_versions
-from rivertwice.engine.relations import accepted, rows_schema
-from rivertwice.log.addresses import OffsetRanges, Parts, drop_empty, of_topic, parts_of
-from rivertwice.log.records import read_ranges
+from rivertwice.core import PipelineHome, Settings
+from rivertwice.definition import Definition
+from rivertwice.engine import accepted, current_versions, decode_view, rows_schema
+from rivertwice.log import OffsetRanges, Parts, drop_empty, of_topic, parts_of, read_ranges
 from rivertwice.storage import Table, TableFiles
 from rivertwice.stream.pieces import read_pieces
 from rivertwice.stream.result_rows import DriverContext
 from rivertwice.stream.side import SideTable, stamps
-from rivertwice.timeline.counts import BatchCounts
-from rivertwice.timeline.lineage import Segment, path_of
+from rivertwice.timeline import BatchCounts, Segment, path_of
 
 FORMAT = 1
 METADATA_KEY = "versions"

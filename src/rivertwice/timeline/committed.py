@@ -18,9 +18,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivertwice.core.homes import PipelineHome, Place
+from rivertwice.core import PipelineHome, Place
 from rivertwice.storage import LogFingerprint, Remembered, Snapshot, Table, Where
-from rivertwice.timeline.ledger import METADATA_KEY, MOST, SCHEMA, LedgerRow, StoredKeys, commits_missing, read_ledger
+from rivertwice.timeline.ledger import LEDGER_KEY, MOST, SCHEMA, LedgerRow, StoredKeys, commits_missing, read_ledger
 from rivertwice.timeline.lineage import Segment, Timeline, head_path, select_on_path
 
 # A cursor over the ledger's table: its rows in a few columns, of which each look reads only what was appended since the last.
@@ -348,7 +348,7 @@ def newest_batch(home: PipelineHome, path: Sequence[Segment]) -> LedgerRow | Non
 
 
 def _read_newest(home: PipelineHome, path: Sequence[Segment]) -> LedgerRow | None:
-    newest = Table(home.tables.changelog).commits(METADATA_KEY, limit=_NEWEST_COMMITS)
+    newest = Table(home.tables.changelog).commits(LEDGER_KEY, limit=_NEWEST_COMMITS)
     rows = (LedgerRow.from_json(data) for _, data in newest)
     seen = [row.batch for row in rows if path[-1].contains(row.timeline, row.batch)]
     if seen:

@@ -7,10 +7,8 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from rivertwice.definition.definition import Definition
-from rivertwice.engine.cases import RAW_SCHEMA
-from rivertwice.engine.compile import decode_view
-from rivertwice.engine.relations import accepted
+from rivertwice.definition import Definition
+from rivertwice.engine import RAW_SCHEMA, accepted, decode_view
 from rivertwice.timeline.dead_letters import Cure, DeadLetter, cure_applies
 
 

@@ -9,14 +9,22 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
-from rivertwice.core.errors import RequestError
-from rivertwice.core.text import printable_line
-from rivertwice.definition.model import Definition
+from rivertwice.core import RequestError, printable_line
+from rivertwice.definition import Definition
 
 AMEND, DISCARD = "amend", "discard"
-OPEN, AMENDED, DISCARDED = "open", "amended", "discarded"
-STATES = (OPEN, AMENDED, DISCARDED)
-_STATE_OF = {AMEND: AMENDED, DISCARD: DISCARDED}
+
+
+class LetterState:
+    """What was decided of a dead letter."""
+
+    OPEN = "open"
+    AMENDED = "amended"
+    DISCARDED = "discarded"
+    ALL = (OPEN, AMENDED, DISCARDED)
+
+
+_STATE_OF = {AMEND: LetterState.AMENDED, DISCARD: LetterState.DISCARDED}
 Header = tuple[str, bytes]
 
 
@@ -76,7 +84,7 @@ class DeadLetter:
     @property
     def state(self) -> str:
         """`open`, `amended` or `discarded`."""
-        return OPEN if self.amendment is None else _STATE_OF[self.amendment.kind]
+        return LetterState.OPEN if self.amendment is None else _STATE_OF[self.amendment.kind]
 
     @property
     def place(self) -> str:
@@ -199,7 +207,7 @@ def count_states(letters: Iterable[DeadLetter]) -> dict[str, dict[str, int]]:
     """Return reason to state to number."""
     by_reason: dict[str, dict[str, int]] = {}
     for letter in letters:
-        states = by_reason.setdefault(letter.reason, dict.fromkeys(STATES, 0))
+        states = by_reason.setdefault(letter.reason, dict.fromkeys(LetterState.ALL, 0))
         states[letter.state] += 1
     return dict(sorted(by_reason.items()))
 
@@ -246,7 +254,9 @@ def select_discards(
     Raises:
         RequestError: there is nothing to discard, and this request has discarded nothing.
     """
-    chosen = [letter for letter in letters if reason is None or (letter.state == OPEN and letter.reason == reason)]
+    chosen = [
+        letter for letter in letters if reason is None or (letter.state == LetterState.OPEN and letter.reason == reason)
+    ]
     left = [letter for letter in chosen if not decision.made(letter, DISCARD)]
     if left or any(decision.made(letter, DISCARD) and reason in (None, letter.reason) for letter in letters):
         return left

@@ -9,21 +9,19 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from rivertwice.core.errors import LedgerError, LostRaceError, RequestError
-from rivertwice.core.homes import PipelineHome
-from rivertwice.definition.definition import Definition
-from rivertwice.definition.source import parts_of
+from rivertwice.core import LedgerError, LostRaceError, PipelineHome, RequestError
+from rivertwice.definition import Definition, parts_of
 from rivertwice.storage import Remembered, Snapshot, Table, Where
 from rivertwice.timeline.committed import CommittedBatches, committed_batches, newest_batches
 from rivertwice.timeline.dead_letters import (
     AMEND,
     DISCARD,
-    OPEN,
     Amendment,
     Cure,
     DeadLetter,
     DeadLetterSummary,
     Header,
+    LetterState,
     RecordAddress,
     count_states,
     cures_of,
@@ -52,14 +50,14 @@ SCHEMA = pa.schema(
 )
 
 
-def app_of(home: PipelineHome) -> str:
+def amendments_app(home: PipelineHome) -> str:
     """Return the application id of the table's transactions."""
     return f"amendments/{home.root.name}"
 
 
 def last_amendment(home: PipelineHome) -> int:
     """Return the newest amendment's number, 0 if there is none."""
-    return Table(home.tables.amendments).applied_version(app_of(home)) or 0
+    return Table(home.tables.amendments).applied_version(amendments_app(home)) or 0
 
 
 def read_amendments(home: PipelineHome) -> list[Amendment]:
@@ -101,12 +99,12 @@ def append_amendments(home: PipelineHome, decided: list[Amendment], *, expected_
     ]
 
     def follows(table: Snapshot) -> None:
-        newest_seq = table.applied_version(app_of(home)) or 0
+        newest_seq = table.applied_version(amendments_app(home)) or 0
         if newest_seq != expected_seq:
             raise LostRaceError(_raced(home, newest_seq, expected_seq))
 
     Table(home.tables.amendments).append(
-        pa.Table.from_pylist(rows, schema=SCHEMA), transactions={app_of(home): numbered[-1].seq}, check=follows
+        pa.Table.from_pylist(rows, schema=SCHEMA), transactions={amendments_app(home): numbered[-1].seq}, check=follows
     )
     return numbered
 
@@ -231,7 +229,11 @@ def summarise_dead_letters(
         fields: topic to the names of its fields, for `DeadLetterSummary.newest`; None: it is not needed, and no bytes are read.
     """
     letters = read_brief(home, committed)
-    since = [committed.committed_at((letter.timeline, letter.batch)) for letter in letters if letter.state == OPEN]
+    since = [
+        committed.committed_at((letter.timeline, letter.batch))
+        for letter in letters
+        if letter.state == LetterState.OPEN
+    ]
     described = ""
     if fields is not None:
         newest = sorted(letters, key=lambda letter: (letter.batch, letter.address.offset))[-NEWEST:]
@@ -389,7 +391,7 @@ def _read_newest(home: PipelineHome, definition: Definition, path: Sequence[Segm
     if not share:
         return NewestDead(share)
     summary = summarise_dead_letters(home, committed, fields_of(definition))
-    return NewestDead(share, summary.total(OPEN), summary.newest)
+    return NewestDead(share, summary.total(LetterState.OPEN), summary.newest)
 
 
 _NEWEST: Remembered[NewestDead] = Remembered(32)

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivertwice.core.instants import EPOCH
+from rivertwice.core import EPOCH
 
 VERSION = "d1"
 _MODULUS = 1 << 128

@@ -13,10 +13,8 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from rivertwice.core.errors import DamagedFileError, RequestError
-from rivertwice.core.homes import PipelineHome, Place, below
-from rivertwice.core.instants import parse_iso, to_iso
-from rivertwice.log.addresses import OffsetRanges, StoredOffsets, drop_empty, encode_ends
+from rivertwice.core import DamagedFileError, PipelineHome, Place, RequestError, below, parse_iso, to_iso
+from rivertwice.log import OffsetRanges, StoredOffsets, drop_empty, encode_ends
 from rivertwice.storage import RecordStore, encode_json
 from rivertwice.timeline.lineage import Timeline
 from rivertwice.timeline.serving import Publication

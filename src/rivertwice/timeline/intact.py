@@ -16,8 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivertwice.core.errors import DamagedFileError, TableDamageError
-from rivertwice.core.homes import PipelineHome, Place
+from rivertwice.core import DamagedFileError, PipelineHome, Place, TableDamageError
 from rivertwice.storage import Table, read_json, replace_json
 from rivertwice.timeline.committed import CommittedBatches, committed_batches, every_batch, table_of
 from rivertwice.timeline.ledger import LedgerRow, heal_ledger
@@ -25,15 +24,25 @@ from rivertwice.timeline.lineage import path_of
 from rivertwice.timeline.serving import Publication
 
 FORMAT = 1
-CHANGELOG, DEAD, LATE, LEDGER = "changelog", "dead_letters", "late_rows", "ledger"
-CORRECTIONS = "corrections"
-COUNTED = (CHANGELOG, DEAD, LATE)
+
+
+class StreamTable:
+    """The tables of a stream whose rows are counted, and those that are compared as whole logs."""
+
+    CHANGELOG = "changelog"
+    DEAD = "dead_letters"
+    LATE = "late_rows"
+    LEDGER = "ledger"
+    CORRECTIONS = "corrections"
+    COUNTED = (CHANGELOG, DEAD, LATE)
+
+
 _MEANING = {
-    CHANGELOG: "result rows are missing from what is served",
-    DEAD: "dead letters are missing, so they cannot be amended",
-    LATE: "late rows are missing, so they are not reported",
+    StreamTable.CHANGELOG: "result rows are missing from what is served",
+    StreamTable.DEAD: "dead letters are missing, so they cannot be amended",
+    StreamTable.LATE: "late rows are missing, so they are not reported",
 }
-_COUNTS = {CHANGELOG: "emitted", DEAD: "bad", LATE: "late_rows"}
+_COUNTS = {StreamTable.CHANGELOG: "emitted", StreamTable.DEAD: "bad", StreamTable.LATE: "late_rows"}
 """Table to the ledger's column with the number of rows that a batch wrote to it; null: not counted."""
 ByBatch = Mapping[tuple[str, int], int]
 
@@ -51,8 +60,8 @@ class Shortfall:
 
 def expected_rows(row: LedgerRow) -> dict[str, int]:
     """Return how many rows a batch wrote to each table, as far as its ledger row has the number. Pure."""
-    counts = {CHANGELOG: row.emitted, DEAD: row.bad}
-    return counts if row.late_rows is None else {**counts, LATE: row.late_rows}
+    counts = {StreamTable.CHANGELOG: row.emitted, StreamTable.DEAD: row.bad}
+    return counts if row.late_rows is None else {**counts, StreamTable.LATE: row.late_rows}
 
 
 def expected_totals(every: pa.Table) -> dict[str, int]:
@@ -89,7 +98,7 @@ def find_holes(batches: CommittedBatches) -> list[int]:
 def describe_shortfalls(pipeline: str, lost: Sequence[Shortfall]) -> str:
     """Return lost rows in words: table, batches, numbers, consequence, remedy. Pure."""
     parts = []
-    for table in COUNTED:
+    for table in StreamTable.COUNTED:
         table_shortfalls = [shortfall for shortfall in lost if shortfall.table == table]
         if table_shortfalls:
             shown = ", ".join(
@@ -123,7 +132,15 @@ def forget_cursor(home: PipelineHome) -> None:
 
 def stream_tables(home: PipelineHome) -> dict[str, Place]:
     """Return the tables that a stream and what it serves need, by name; also the versions of tables, if in a folder."""
-    names = (LEDGER, CHANGELOG, DEAD, LATE, "sequence", "corrections", "amendments")
+    names = (
+        StreamTable.LEDGER,
+        StreamTable.CHANGELOG,
+        StreamTable.DEAD,
+        StreamTable.LATE,
+        "sequence",
+        "corrections",
+        "amendments",
+    )
     root = home.tables.root
     views = sorted(path.name for path in (root / "versions").glob("*")) if isinstance(root, Path) else []
     versions = {f"versions/{view}": home.tables.versions(view) for view in views}
@@ -189,15 +206,17 @@ def check_committed(home: PipelineHome, committed: CommittedBatches, every: pa.T
         raise TableDamageError(message)
     known = _read_cursor(home)
     wanted = expected_totals(every)
-    totals = {name: Table(getattr(home.tables, name)).total_rows() for name in COUNTED}
+    totals = {name: Table(getattr(home.tables, name)).total_rows() for name in StreamTable.COUNTED}
     whole = all(total is not None and total >= wanted[name] for name, total in totals.items())
-    require_batches(home, committed.beyond(known) if whole else committed, COUNTED)
+    require_batches(home, committed.beyond(known) if whole else committed, StreamTable.COUNTED)
     newest = committed.newest_by_timeline()
     if remember and newest and any(known.get(name) != batch for name, batch in newest.items()):
         replace_json(home.root / "intact.json", {"format": FORMAT, "checked": {**known, **newest}})
 
 
-def require_batches(home: PipelineHome, batches: CommittedBatches, names: Sequence[str] = (CHANGELOG,)) -> None:
+def require_batches(
+    home: PipelineHome, batches: CommittedBatches, names: Sequence[str] = (StreamTable.CHANGELOG,)
+) -> None:
     """Check that tables hold the rows of some batches; only columns of their numbers are read, from the first of them on.
 
     Raises:
@@ -245,7 +264,7 @@ def check_stream_rows(home: PipelineHome, batches: CommittedBatches, stream: pa.
         else []
     )
     emitted = {(row["_timeline"], row["_batch"]): row["count_all"] for row in counted}
-    lost = find_shortfalls(batches, {CHANGELOG: emitted})
+    lost = find_shortfalls(batches, {StreamTable.CHANGELOG: emitted})
     if lost:
         raise TableDamageError(describe_shortfalls(home.root.name, lost))
 
@@ -279,7 +298,7 @@ def check_correction_counts(pipeline: str, publications: Sequence[Publication], 
             for publication in short[:5]
         )
         message = (
-            f"{CORRECTIONS} of {pipeline} have lost rows of backfill {shown}, which is published; nothing is served, because its windows "
+            f"{StreamTable.CORRECTIONS} of {pipeline} have lost rows of backfill {shown}, which is published; nothing is served, because its windows "
             f"would lack them; `rivertwice repair {pipeline}` names the backfill that computes them again"
         )
         raise TableDamageError(message)

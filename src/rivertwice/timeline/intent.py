@@ -6,9 +6,7 @@ from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
 from typing import Any
 
-from rivertwice.core.errors import RequestError
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.instants import parse_iso, to_iso
+from rivertwice.core import PipelineHome, RequestError, parse_iso, to_iso
 from rivertwice.storage import read_json, replace_json
 
 FORMAT = 1

@@ -18,8 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivertwice.core.homes import PipelineHome, Place
-from rivertwice.core.plain import Row
+from rivertwice.core import PipelineHome, Place, Row
 from rivertwice.storage import Table, Where
 
 Range = tuple[int, int]

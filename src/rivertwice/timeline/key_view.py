@@ -10,20 +10,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivertwice.core.errors import RequestError
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.instants import to_iso
-from rivertwice.core.plain import Row
-from rivertwice.definition.bundle import load_bundle_definition
-from rivertwice.definition.folds import PARTITION_SHIFT
-from rivertwice.definition.model import Definition
-from rivertwice.definition.parts import RECORD, ROW, SOURCE
+from rivertwice.core import PipelineHome, RequestError, Row, to_iso
+from rivertwice.definition import PARTITION_SHIFT, RECORD, ROW, SOURCE, Definition, load_bundle_definition
 from rivertwice.timeline.committed import newest_batch
 from rivertwice.timeline.lineage import Timeline, head_path
 from rivertwice.timeline.sequence import read_sequence, select_head
 from rivertwice.timeline.served import read_served
 from rivertwice.timeline.served_rows import read_provisional
-from rivertwice.timeline.served_stamp import ServedStamp, served_stamp
+from rivertwice.timeline.served_stamp import ServedStamp, read_served_stamp
 
 
 @dataclass(frozen=True)
@@ -62,9 +56,9 @@ def read_view(
             raise RequestError(message)
         return _view_open(home, definition, key, read_sequence(home)[-1].seq)
     for _ in range(5):  # until the stamp is that of the build that is read
-        stamp = served_stamp(home)
+        stamp = read_served_stamp(home)
         served = read_served(home)
-        if stamp is not None and served is not None and served_stamp(home) == stamp:
+        if stamp is not None and served is not None and read_served_stamp(home) == stamp:
             rows = select_rows(served, definition, key=key, at=at, history=history)
             return KeyView(stamp, (*definition.keys, *definition.columns), rows)
     message = f"the served table of {name} was never built, or is built again all the time; look at `rivertwice status`"

@@ -15,12 +15,9 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from rivertwice.core.errors import LedgerError
-from rivertwice.core.homes import PipelineHome, Place
-from rivertwice.core.instants import parse_iso, to_iso
-from rivertwice.definition.definition import Definition
-from rivertwice.log.addresses import Part, Parts, StoredOffsets
-from rivertwice.log.marks import StoredMarks
+from rivertwice.core import LedgerError, PipelineHome, Place, parse_iso, to_iso
+from rivertwice.definition import Definition
+from rivertwice.log import Part, Parts, StoredMarks, StoredOffsets
 from rivertwice.storage import Table, Where
 from rivertwice.timeline.counts import BatchCounts
 
@@ -48,7 +45,7 @@ def by_table(home: PipelineHome, definition: Definition) -> dict[Place, tuple[st
 
 FORMAT = 5
 READABLE = (1, 2, 3, 4, 5)
-METADATA_KEY = "ledger"
+LEDGER_KEY = "ledger"
 MOST = (1 << 63) - 1
 """A number above that of any batch."""
 
@@ -260,7 +257,7 @@ def commits_missing(home: PipelineHome, known: Container[tuple[str, int]], *, wh
     """
     limit = 16
     while True:
-        commits = Table(home.tables.changelog).commits(METADATA_KEY, limit=None if whole else limit)
+        commits = Table(home.tables.changelog).commits(LEDGER_KEY, limit=None if whole else limit)
         rows = [LedgerRow.from_json(data) for _, data in commits]
         missing = [row for row in rows if (row.timeline, row.batch) not in known]
         if whole or len(missing) < len(commits) or len(commits) < limit:

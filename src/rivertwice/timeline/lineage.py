@@ -7,14 +7,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from rivertwice.core.errors import LedgerError
-from rivertwice.core.homes import PipelineHome, require_name
-from rivertwice.core.instants import parse_iso, to_iso
-from rivertwice.definition.bundle import load_bundle_definition
-from rivertwice.definition.definition import Definition
+from rivertwice.core import LedgerError, PipelineHome, parse_iso, require_name, to_iso
+from rivertwice.definition import Definition, load_bundle_definition
 from rivertwice.storage import RecordStore
 from rivertwice.timeline.ledger import LedgerRow, read_ledger
-from rivertwice.timeline.sequence import HEAD, Entry, head
+from rivertwice.timeline.sequence import Entry, EntryKind, head
 
 FORMAT = 1
 RECORD = "timeline.json"
@@ -185,7 +182,7 @@ def find_move_off(
     """
     if any(part.contains(*batch) for part in path):
         return None
-    moves = [entry for entry in entries if entry.kind == HEAD and entry.seq > since]
+    moves = [entry for entry in entries if entry.kind == EntryKind.HEAD and entry.seq > since]
     return moves[-1] if moves else None
 
 

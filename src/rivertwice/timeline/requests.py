@@ -11,9 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from rivertwice.core.errors import RequestError
-from rivertwice.core.homes import PipelineHome, require_name
-from rivertwice.core.instants import parse_iso, to_iso
+from rivertwice.core import PipelineHome, RequestError, parse_iso, require_name, to_iso
 from rivertwice.storage import read_json, replace_json
 
 FORMAT = 1

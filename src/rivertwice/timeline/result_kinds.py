@@ -7,8 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from rivertwice.core.errors import RequestError
-from rivertwice.core.homes import PipelineHome, Place
+from rivertwice.core import PipelineHome, Place, RequestError
 
 
 class Scope(StrEnum):

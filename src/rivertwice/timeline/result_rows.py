@@ -15,8 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as types
 
-from rivertwice.core.errors import RequestError, ServiceError
-from rivertwice.core.instants import parse_instant
+from rivertwice.core import RequestError, ServiceError, parse_instant
 from rivertwice.storage import DataFile, Snapshot, TableFiles
 from rivertwice.timeline.digest import key_text
 from rivertwice.timeline.result_kinds import Kind

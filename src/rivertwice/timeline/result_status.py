@@ -5,17 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from rivertwice.core.errors import RequestError
-from rivertwice.core.homes import PipelineHome, Place
-from rivertwice.core.instants import from_ms, to_iso
-from rivertwice.definition.bundle import load_bundle_definition
-from rivertwice.definition.kinds.stateful import FOREVER_MS
+from rivertwice.core import PipelineHome, Place, RequestError, from_ms, to_iso
+from rivertwice.definition import FOREVER_MS, load_bundle_definition
 from rivertwice.storage import Remembered, Snapshot, Table, Where
 from rivertwice.timeline.committed import newest_batch
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import path_of
 from rivertwice.timeline.sequence import Entry, read_sequence, select_head
-from rivertwice.timeline.served_stamp import METADATA_KEY, ServedStamp
+from rivertwice.timeline.served_stamp import SERVED_KEY, ServedStamp
 
 
 @dataclass(frozen=True)
@@ -155,7 +152,7 @@ def status_of(home: PipelineHome, name: str, place: Place, table: Snapshot, *, h
         has_stamp: whether its commits say what they show: `served` and `provisional`.
     """
     commit = table.version
-    found = table.newest_stamped(METADATA_KEY if has_stamp else None)
+    found = table.newest_stamped(SERVED_KEY if has_stamp else None)
     if found is None:
         return Status(name, home.root.name, commit)
     built_at, data = found

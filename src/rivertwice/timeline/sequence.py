@@ -10,13 +10,19 @@ from typing import Any
 
 import pyarrow as pa
 
-from rivertwice.core.errors import LostRaceError
-from rivertwice.core.homes import PipelineHome, Place
+from rivertwice.core import LostRaceError, PipelineHome, Place
 from rivertwice.storage import Remembered, Table, encode_json
 
 FORMAT = 1
-HEAD = "head"
-PUBLICATION = "publication"
+
+
+class EntryKind:
+    """What an entry of the sequence decides."""
+
+    HEAD = "head"
+    PUBLICATION = "publication"
+
+
 SCHEMA = pa.schema(
     [
         ("_format", pa.int32()),
@@ -46,7 +52,7 @@ class Entry:
     created_at: datetime
 
 
-def app_of(home: PipelineHome) -> str:
+def sequence_app(home: PipelineHome) -> str:
     """Return the application id of the sequence's transactions."""
     return f"sequence/{home.root.name}"
 
@@ -69,7 +75,7 @@ def _read_entries(table: Place) -> tuple[Entry, ...]:
 
 def last_seq(home: PipelineHome) -> int:
     """Return the newest entry's number, 0 if there is none."""
-    return Table(home.tables.sequence).applied_version(app_of(home)) or 0
+    return Table(home.tables.sequence).applied_version(sequence_app(home)) or 0
 
 
 def append_entry(
@@ -93,7 +99,7 @@ def append_entry(
         "created_at": now,
     }
     Table(home.tables.sequence).append(
-        pa.Table.from_pylist([row], schema=SCHEMA), transactions={app_of(home): entry.seq}
+        pa.Table.from_pylist([row], schema=SCHEMA), transactions={sequence_app(home): entry.seq}
     )
     return entry
 
@@ -114,7 +120,7 @@ def check_predecessor(newest: int, expected: int, pipeline: str) -> None:
 
 def select_head(entries: list[Entry]) -> str | None:
     """Return the timeline that the newest head move names, or None."""
-    moves = [entry for entry in entries if entry.kind == HEAD]
+    moves = [entry for entry in entries if entry.kind == EntryKind.HEAD]
     return str(moves[-1].payload["timeline"]) if moves else None
 
 
@@ -125,12 +131,14 @@ def head(home: PipelineHome) -> str | None:
 
 def move_head(home: PipelineHome, timeline: str, *, reason: str, expected_seq: int, now: datetime) -> Entry:
     """Let `timeline` serve from now on; no data is destroyed."""
-    return append_entry(home, HEAD, {"timeline": timeline, "reason": reason}, expected_seq=expected_seq, now=now)
+    return append_entry(
+        home, EntryKind.HEAD, {"timeline": timeline, "reason": reason}, expected_seq=expected_seq, now=now
+    )
 
 
 def publish(home: PipelineHome, payload: Mapping[str, Any], *, expected_seq: int, now: datetime) -> Entry:
     """Make the windows of a backfill serve its corrections."""
-    return append_entry(home, PUBLICATION, payload, expected_seq=expected_seq, now=now)
+    return append_entry(home, EntryKind.PUBLICATION, payload, expected_seq=expected_seq, now=now)
 
 
 _ENTRIES: Remembered[tuple[Entry, ...]] = Remembered(_MOST_HELD)

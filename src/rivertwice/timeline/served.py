@@ -19,11 +19,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivertwice.core.errors import LedgerError, LostRaceError, ServiceError
-from rivertwice.core.homes import PipelineHome, Place
-from rivertwice.core.locks import lock
-from rivertwice.core.waits import Deadline, retry
-from rivertwice.definition.definition import Definition
+from rivertwice.core import Deadline, LedgerError, LostRaceError, PipelineHome, Place, ServiceError, lock, retry
+from rivertwice.definition import Definition
 from rivertwice.storage import Snapshot, Table, TableCare, TableFiles, Where, sorted_rows
 from rivertwice.timeline.committed import CommittedBatches, committed_batches, newest_batch
 from rivertwice.timeline.intact import check_correction_counts, check_corrections, check_stream_rows, require_batches
@@ -42,12 +39,12 @@ from rivertwice.timeline.served_rows import (
     read_corrections,
 )
 from rivertwice.timeline.served_stamp import (
-    METADATA_KEY,
+    SERVED_KEY,
     ServedStamp,
     follow_stamp,
     is_own,
     mark_of,
-    served_stamp,
+    read_served_stamp,
     stamp_of,
 )
 from rivertwice.timeline.serving import Publication, select_served, select_serving, to_epoch_ms
@@ -508,7 +505,7 @@ def _is_undamaged(table: Place) -> bool:
 
 def _write(build: Build, change: ServedChange) -> ServedReport:
     assert build.served is not None, "the table has a stamp"
-    table, metadata = build.table, {METADATA_KEY: build.stamp.plain()}
+    table, metadata = build.table, {SERVED_KEY: build.stamp.plain()}
     if change.where is None:
         Table(table).append_rows(change.added, metadata=metadata, at=build.served)
     else:
@@ -545,7 +542,7 @@ def _write_whole(build: Build) -> ServedReport:
         end_column=definition.window.end_column,
         session_keys=definition.session_keys,
     )
-    metadata = {METADATA_KEY: build.stamp.plain()}
+    metadata = {SERVED_KEY: build.stamp.plain()}
     Table(build.table).overwrite(served, metadata=metadata, at=build.served, new=build.served is None)
     if definition.has_updates:
         still_open = open_rows(stream, definition, build.last.batch_watermark_ms)
@@ -571,7 +568,7 @@ def wait_served(home: PipelineHome, sequence: int, timeout: float, batch: tuple[
     """
     stamp = None
     for _ in Deadline.after(timeout).polls(POLL_SECONDS):
-        stamp = served_stamp(home)
+        stamp = read_served_stamp(home)
         if stamp is None or stamp.sequence < sequence:
             continue
         if batch is None or stamp.timeline != batch[0] or stamp.batch >= batch[1]:

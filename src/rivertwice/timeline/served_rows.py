@@ -14,21 +14,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as types
 
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.instants import to_iso
-from rivertwice.core.plain import Row
-from rivertwice.definition.definition import Definition
+from rivertwice.core import PipelineHome, Row, to_iso
+from rivertwice.definition import Definition
 from rivertwice.storage import Table, Where
 from rivertwice.timeline.committed import newest_batch
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import Segment, head_path, path_of, path_semantics, path_until
-from rivertwice.timeline.sequence import PUBLICATION, Entry, select_head
+from rivertwice.timeline.sequence import Entry, EntryKind, select_head
 from rivertwice.timeline.serving import Publication, select_served, to_epoch_ms
 
 
 def publications_of(entries: Sequence[Entry]) -> list[Publication]:
     """Return the publications of a sequence, oldest first."""
-    return [Publication.from_payload(entry.seq, entry.payload) for entry in entries if entry.kind == PUBLICATION]
+    return [
+        Publication.from_payload(entry.seq, entry.payload) for entry in entries if entry.kind == EntryKind.PUBLICATION
+    ]
 
 
 def stream_rows(home: PipelineHome) -> pa.Table | None:

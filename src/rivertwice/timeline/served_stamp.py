@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from rivertwice.core.homes import PipelineHome, Place
-from rivertwice.core.installed import base_of
+from rivertwice.core import PipelineHome, Place, base_of
 from rivertwice.storage import Table, replace_bytes
 
-METADATA_KEY = "served"
+SERVED_KEY = "served"
 BESIDE = "beside"
 """Mark of a table that the first version keeps for itself while another one serves."""
 
@@ -68,7 +67,7 @@ def follow_stamp(home: PipelineHome) -> str:
     return serving
 
 
-def served_stamp(home: PipelineHome) -> ServedStamp | None:
+def read_served_stamp(home: PipelineHome) -> ServedStamp | None:
     """Return what the served table of a version shows, or None if it was never built.
 
     A host that has not seen a switch yet learns of it here: the table that consumers read shows rows of another version then, and
@@ -91,7 +90,7 @@ def provisional_stamp(home: PipelineHome) -> ServedStamp | None:
 def stamp_of(table: Place) -> ServedStamp | None:
     """Return the stamp of the newest commit that has one, or None."""
     for limit in (4, None):
-        commits = Table(table).commits(METADATA_KEY, limit=limit)
+        commits = Table(table).commits(SERVED_KEY, limit=limit)
         if commits:
             return ServedStamp(**commits[-1][1])
     return None

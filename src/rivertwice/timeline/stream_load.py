@@ -13,10 +13,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
 
-from rivertwice.core.errors import LostRaceError
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.instants import parse_iso, to_iso
-from rivertwice.log.addresses import StoredOffsets
+from rivertwice.core import LostRaceError, PipelineHome, parse_iso, to_iso
+from rivertwice.log import StoredOffsets
 from rivertwice.storage import RecordStore, encode_json
 from rivertwice.timeline.first_load import load_place, read_own
 from rivertwice.timeline.lineage import Timeline

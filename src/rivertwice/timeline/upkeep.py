@@ -24,12 +24,18 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from rivertwice.core.errors import LostRaceError
-from rivertwice.core.homes import PipelineHome, Place, Tables
-from rivertwice.core.instants import parse_iso, to_iso
-from rivertwice.core.locks import lock, lock_if_free
-from rivertwice.core.plain import Row
-from rivertwice.core.settings import VERDICTS_KEPT
+from rivertwice.core import (
+    VERDICTS_KEPT,
+    LostRaceError,
+    PipelineHome,
+    Place,
+    Row,
+    Tables,
+    lock,
+    lock_if_free,
+    parse_iso,
+    to_iso,
+)
 from rivertwice.storage import Table, TableCare, TableShape, Where, read_json, replace_json
 from rivertwice.timeline.judgements import Increment
 from rivertwice.timeline.ledger import heal_ledger

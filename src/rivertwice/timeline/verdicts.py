@@ -6,14 +6,19 @@ yet. DEFECT: differs, and no rule explains it. NOT_COMPARABLE: the truth cannot 
 
 from __future__ import annotations
 
-AGREES = "AGREES"
-LATE = "LATE"
-OPEN = "OPEN"
-DEFECT = "DEFECT"
-NOT_COMPARABLE = "NOT_COMPARABLE"
-VERDICTS = (AGREES, LATE, OPEN, DEFECT, NOT_COMPARABLE)
-BY_GRAVITY = (DEFECT, NOT_COMPARABLE, LATE, OPEN, AGREES)
-"""The worst first."""
+
+class Verdict:
+    """The five verdicts on a result row, as they are stored."""
+
+    AGREES = "AGREES"
+    LATE = "LATE"
+    OPEN = "OPEN"
+    DEFECT = "DEFECT"
+    NOT_COMPARABLE = "NOT_COMPARABLE"
+    ALL = (AGREES, LATE, OPEN, DEFECT, NOT_COMPARABLE)
+    BY_GRAVITY = (DEFECT, NOT_COMPARABLE, LATE, OPEN, AGREES)
+    """The worst first."""
+
 
 LATE_RECORD = "late"
 """The cause that a late record is stored as; a verdict is not a cause."""

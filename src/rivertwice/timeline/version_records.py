@@ -13,11 +13,21 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from rivertwice.core.errors import LostRaceError, RequestError
-from rivertwice.core.homes import PipelineHome, Place, below
-from rivertwice.core.installed import FIRST, base_of, split_version, version_name
-from rivertwice.core.instants import parse_iso, to_iso, to_ms
-from rivertwice.core.locks import lock_or_refuse
+from rivertwice.core import (
+    FIRST,
+    LostRaceError,
+    PipelineHome,
+    Place,
+    RequestError,
+    base_of,
+    below,
+    lock_or_refuse,
+    parse_iso,
+    split_version,
+    to_iso,
+    to_ms,
+    version_name,
+)
 from rivertwice.storage import RecordStore
 
 FORMAT = 1

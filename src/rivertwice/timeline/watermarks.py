@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rivertwice.definition.model import Definition
+from rivertwice.definition import Definition
 from rivertwice.timeline.counts import BatchCounts
 from rivertwice.timeline.ledger import LedgerRow
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rivertwice.core.face import lazy_names
-
 if TYPE_CHECKING:
     from rivertwice.upkeep.damage_search import find_damage, require_damage_on_s3
     from rivertwice.upkeep.erase import ErasurePlan, begin_erasure, new_erasure, plan_erasure, resume_erasure
@@ -26,31 +24,6 @@ if TYPE_CHECKING:
         sessions_still_differ,
     )
 else:
-    __getattr__ = lazy_names(__name__)
+    from rivertwice.core.face import lazy_names
 
-__all__ = [
-    "Decision",
-    "Erasure",
-    "ErasurePlan",
-    "Proposal",
-    "RepairOutcome",
-    "RepairRecord",
-    "Repairs",
-    "begin_erasure",
-    "count_rows",
-    "count_rows_in",
-    "decide",
-    "erased_topics",
-    "find_damage",
-    "find_proposal",
-    "load_erasure",
-    "look_at_archives",
-    "new_erasure",
-    "plan_approved",
-    "plan_erasure",
-    "read_erasures",
-    "repair",
-    "require_damage_on_s3",
-    "resume_erasure",
-    "sessions_still_differ",
-]
+    __getattr__ = lazy_names(__name__)

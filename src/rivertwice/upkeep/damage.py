@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from rivertwice.storage import TornEntry
-from rivertwice.timeline.intact import CHANGELOG, DEAD, LATE
-from rivertwice.timeline.ledger import LedgerRow
+from rivertwice.timeline import LedgerRow, StreamTable
 
 OWN_FILE, LOG, AGAIN, WAY_OUT = "its own data file", "the changelog's commits", "recorded ranges", "cannot be repaired"
 """Where lost rows come from."""
@@ -80,7 +79,7 @@ class Findings:
 
 
 PROOF = {
-    CHANGELOG: "proved by the ledger's digest",
-    DEAD: "proved by the ledger's number and their addresses",
-    LATE: "proved by the ledger's number",
+    StreamTable.CHANGELOG: "proved by the ledger's digest",
+    StreamTable.DEAD: "proved by the ledger's number and their addresses",
+    StreamTable.LATE: "proved by the ledger's number",
 }

@@ -18,33 +18,34 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivertwice.backfill.audit import read_audit
-from rivertwice.backfill.store import list_backfills
-from rivertwice.core.errors import RequestError
-from rivertwice.core.homes import PipelineHome, Place, is_s3
-from rivertwice.core.instants import from_ms, to_iso
-from rivertwice.definition.bundle import load_bundle_definition
+from rivertwice.backfill import list_backfills, read_audit
+from rivertwice.core import PipelineHome, Place, RequestError, from_ms, is_s3, to_iso
+from rivertwice.definition import load_bundle_definition
 from rivertwice.storage import Table, TableCare, TornEntry
-from rivertwice.stream.seal import app_of
-from rivertwice.timeline.committed import CommittedBatches
-from rivertwice.timeline.digest import digest_rows
-from rivertwice.timeline.intact import (
-    CHANGELOG,
-    CORRECTIONS,
-    COUNTED,
-    DEAD,
-    LATE,
-    LEDGER,
+from rivertwice.stream import stream_app
+from rivertwice.timeline import (
+    LEDGER_KEY,
+    CommittedBatches,
+    LedgerRow,
+    Publication,
+    StreamTable,
+    Timeline,
+    digest_rows,
     expected_rows,
     find_holes,
+    from_table,
+    late_watermarks_ms,
+    path_of,
+    path_semantics,
+    publications_of,
+    read_ledger,
+    read_sequence,
+    select_head,
+    select_on_path,
+    select_serving,
     stream_tables,
+    tables_of,
 )
-from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, from_table, read_ledger
-from rivertwice.timeline.lineage import Timeline, late_watermarks_ms, path_of, path_semantics, select_on_path
-from rivertwice.timeline.sequence import read_sequence, select_head
-from rivertwice.timeline.served_rows import publications_of
-from rivertwice.timeline.serving import Publication, select_serving
-from rivertwice.timeline.upkeep import tables_of
 from rivertwice.upkeep.damage import AGAIN, PROOF, Damage, Findings, LostRows
 
 _DERIVED = {
@@ -130,7 +131,7 @@ def _find_in_folders(home: PipelineHome, now: datetime) -> Findings:
     with as_mended(home, now) as (view, torn, broken):
         lacking = {name for name, entries in torn.items() if not all(entry.is_checkpoint for entry in entries)}
         adopted = find_adopted(home, view, lacking)
-        in_files = from_table(adopted[LEDGER]) if LEDGER in adopted else []
+        in_files = from_table(adopted[StreamTable.LEDGER]) if StreamTable.LEDGER in adopted else []
         known = {(row.timeline, row.batch) for row in [*_table_rows(view), *in_files]}
         rows = _with_commits(view, [*read_ledger(view), *in_files])
         copied = [row for row in rows if (row.timeline, row.batch) not in known]
@@ -141,13 +142,13 @@ def _find_in_folders(home: PipelineHome, now: datetime) -> Findings:
             missing = [
                 batch for batch in find_holes(CommittedBatches.of(path)) if batch > min(own_batches, default=batch)
             ]
-            if LEDGER in lacking and own_batches:  # it may be the first ones that are gone
+            if StreamTable.LEDGER in lacking and own_batches:  # it may be the first ones that are gone
                 missing = [*range(Timeline.load(home, timeline).first_batch, min(own_batches)), *missing]
             if missing:
                 holes[timeline] = missing
             late = dict(zip((id(row) for row in path), late_watermarks_ms(path), strict=True))
             lost += _lost(home, view, [(row, late[id(row)]) for row in path if row.timeline == timeline])
-        copied = copied if set(torn) & {LEDGER} or len(copied) > 1 else []
+        copied = copied if set(torn) & {StreamTable.LEDGER} or len(copied) > 1 else []
         damages = _describe(home.root.name, torn, broken, lost, holes, copied, adopted)
         damages += _find_lost_corrections(home, view)
         return Findings(torn, broken, lost, holes, copied, adopted, damages)
@@ -188,7 +189,7 @@ def _table_rows(view: PipelineHome) -> list[LedgerRow]:
 def _with_commits(view: PipelineHome, found: list[LedgerRow]) -> list[LedgerRow]:
     rows = list({(row.timeline, row.batch): row for row in found}.values())
     known = {(row.timeline, row.batch) for row in rows}
-    carried = [LedgerRow.from_json(data) for _, data in Table(view.tables.changelog).commits(METADATA_KEY)]
+    carried = [LedgerRow.from_json(data) for _, data in Table(view.tables.changelog).commits(LEDGER_KEY)]
     return rows + [row for row in carried if (row.timeline, row.batch) not in known]
 
 
@@ -197,15 +198,20 @@ def _lost(home: PipelineHome, view: PipelineHome, rows: Sequence[tuple[LedgerRow
     if not rows:
         return lost
     digests = _digests(view, [row for row, _ in rows])
-    applied = Table(view.tables.changelog).applied_version(app_of(rows[0][0].pipeline, rows[0][0].timeline))
-    counts = {name: Table(getattr(view.tables, name)).rows_by(("_timeline", "_batch")) for name in (DEAD, LATE)}
+    applied = Table(view.tables.changelog).applied_version(stream_app(rows[0][0].pipeline, rows[0][0].timeline))
+    counts = {
+        name: Table(getattr(view.tables, name)).rows_by(("_timeline", "_batch"))
+        for name in (StreamTable.DEAD, StreamTable.LATE)
+    }
     for row, late_ms in rows:
         for table, expected in expected_rows(row).items():
             stamp = (row.timeline, row.batch)
             held_count, is_same = (
-                digests.get(stamp, (0, row.emitted == 0)) if table == CHANGELOG else (counts[table].get(stamp, 0), True)
+                digests.get(stamp, (0, row.emitted == 0))
+                if table == StreamTable.CHANGELOG
+                else (counts[table].get(stamp, 0), True)
             )
-            uncommitted = table == CHANGELOG and (applied is None or row.batch > applied)
+            uncommitted = table == StreamTable.CHANGELOG and (applied is None or row.batch > applied)
             if held_count != expected or not is_same or uncommitted:
                 lost.append(LostRows(table, row, late_ms, expected, held_count))
     unnamed_rows = {table: _unnamed_rows(home, view, table) for table in {lost_batch.table for lost_batch in lost}}
@@ -244,7 +250,7 @@ def _own_rows(
     home: PipelineHome, view: PipelineHome, lost_batch: LostRows, unnamed_rows: pa.Table | None
 ) -> pa.Table | None:
     """Return a batch's rows from files that no commit names, if they are what was committed; an empty table for no rows."""
-    if lost_batch.expected == 0 and lost_batch.table == CHANGELOG:
+    if lost_batch.expected == 0 and lost_batch.table == StreamTable.CHANGELOG:
         opened = Table(view.tables.changelog).open()
         columns = load_bundle_definition(home.bundles, lost_batch.row.bundle).result_columns
         return None if opened is None else opened.schema.empty_table().select(columns)
@@ -258,14 +264,14 @@ def _own_rows(
     )
     if batch_rows.num_rows != lost_batch.expected or batch_rows.num_rows == 0:
         return None
-    if lost_batch.table == CHANGELOG:
+    if lost_batch.table == StreamTable.CHANGELOG:
         columns = load_bundle_definition(home.bundles, lost_batch.row.bundle).result_columns
         return (
             batch_rows.select(columns)
             if digest_rows(batch_rows.select(columns), columns) == lost_batch.row.digest
             else None
         )
-    return batch_rows if lost_batch.table == LATE or _are_in_range(batch_rows, lost_batch.row) else None
+    return batch_rows if lost_batch.table == StreamTable.LATE or _are_in_range(batch_rows, lost_batch.row) else None
 
 
 def _are_in_range(rows: pa.Table, row: LedgerRow) -> bool:
@@ -286,12 +292,12 @@ def find_adopted(home: PipelineHome, view: PipelineHome, torn: Collection[str]) 
     are copies of what the changelog committed, so each file's are true; a file that was merged has those of others again.
     """
     adopted = {}
-    if LEDGER in torn:
-        copies = _unnamed_rows(home, view, LEDGER, ("timeline", "batch"))
+    if StreamTable.LEDGER in torn:
+        copies = _unnamed_rows(home, view, StreamTable.LEDGER, ("timeline", "batch"))
         stored = {(row.timeline, row.batch) for row in _table_rows(view)}
         first = {} if copies is None else _first_of(copies, stored)
         if copies is not None and first:
-            adopted[LEDGER] = copies.take(list(first.values()))
+            adopted[StreamTable.LEDGER] = copies.take(list(first.values()))
     for name in {*torn} & {"sequence", "amendments"}:
         place, mended = getattr(home.tables, name), getattr(view.tables, name)
         unnamed_rows, present = TableCare(place).unnamed_rows(mended, ("seq",)), Table(mended).read()
@@ -350,7 +356,7 @@ def _describe(
         what = f"the table lacks batch {numbers}{' ...' if len(copied) > 8 else ''}"
         damages.append(
             Damage(
-                LEDGER,
+                StreamTable.LEDGER,
                 what,
                 "none for what is served, as long as the changelog's commits are kept (6 hours)",
                 "copied again from them",
@@ -358,7 +364,7 @@ def _describe(
         )
     damages += [
         Damage(
-            LEDGER,
+            StreamTable.LEDGER,
             f"batch {', '.join(map(str, batches))} of {timeline} is in neither the table nor the changelog's commits",
             "it is not known what records these batches read, nor what they emitted",
             f"cannot be repaired; put the table's files back from a backup, or go back to before the hole: `rivertwice savepoint rewind {pipeline}` "
@@ -402,9 +408,9 @@ def _cure_on_s3(entry: TornEntry) -> tuple[str, bool]:
 
 
 def _meaning(name: str) -> str:
-    if name in COUNTED or name == LEDGER:
+    if name in StreamTable.COUNTED or name == StreamTable.LEDGER:
         return "what the commit wrote is not read; the batches that lost rows by it are named below"
-    if name == CORRECTIONS:
+    if name == StreamTable.CORRECTIONS:
         return "what the commit wrote is not read; the backfills that lost rows by it are named below"
     if name in _DERIVED:
         return _DERIVED[name]
@@ -416,9 +422,9 @@ def _meaning(name: str) -> str:
 def _log_cure(pipeline: str, name: str, adopted: pa.Table | None) -> tuple[str, bool]:
     """Return what a repair does about a torn entry, and whether it does anything."""
     first = "the file is set aside and an empty commit takes its place"
-    if name in COUNTED or name == LEDGER:
+    if name in StreamTable.COUNTED or name == StreamTable.LEDGER:
         return f"{first}; lost rows are written again as below", True
-    if name == CORRECTIONS:
+    if name == StreamTable.CORRECTIONS:
         return f"{first}; which backfill computes lost rows again is named below", True
     if name in _DERIVED:
         return f"{first}; the table is rebuilt", True
@@ -439,12 +445,12 @@ def _log_cure(pipeline: str, name: str, adopted: pa.Table | None) -> tuple[str, 
 
 def _describe_lost(lost_batch: LostRows) -> Damage:
     row = lost_batch.row
-    if lost_batch.table == CHANGELOG:
+    if lost_batch.table == StreamTable.CHANGELOG:
         span = ""
         if 0 < lost_batch.late_ms < row.batch_watermark_ms:
             span = f", of windows that ended after {to_iso(from_ms(lost_batch.late_ms))} up to {to_iso(from_ms(row.batch_watermark_ms))}"
         meaning = f"served would lack or alter {max(lost_batch.expected - lost_batch.found, 0) or lost_batch.expected} result rows{span}"
-    elif lost_batch.table == DEAD:
+    elif lost_batch.table == StreamTable.DEAD:
         meaning = "dead letters that cannot be seen or amended; what is served does not change"
     else:
         meaning = "late rows that are not reported; what is served does not change"
@@ -472,7 +478,7 @@ def _describe_lost_corrections(
     start, end = (to_iso(from_ms(ms)) for ms in (publication.ranges[0][0], publication.ranges[-1][1]))
     which = f"--id {publication.backfill}" if is_stored else f"--from {start} --to {end}"
     return Damage(
-        CORRECTIONS,
+        StreamTable.CORRECTIONS,
         f"backfill {publication.backfill} has {found} of {expected} rows",
         f"windows [{start}, {end}) would be served without them; `served` is not rebuilt",
         f"not written again by a repair; after the repair run `rivertwice backfill run {pipeline} {which} --yes`",

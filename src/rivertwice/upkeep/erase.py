@@ -33,45 +33,38 @@ from typing import Any
 
 import pyarrow as pa
 
-from rivertwice.core.errors import RequestError, RivertwiceError
-from rivertwice.core.homes import PipelineHome, Place
-from rivertwice.core.instants import from_ms, to_iso
-from rivertwice.core.settings import Settings
-from rivertwice.core.waits import Progress
-from rivertwice.definition.definition import Definition, Source
-from rivertwice.definition.protobuf import narrow_kind
-from rivertwice.definition.source import InSet, Pattern
-from rivertwice.log import kafka
-from rivertwice.log.addresses import Part
-from rivertwice.log.archive import archive_lock, archived_ends, extend_archive
-from rivertwice.log.archive_table import note_sums, require_sound
-from rivertwice.log.retention import kept_for
+from rivertwice.core import PipelineHome, Place, Progress, RequestError, RivertwiceError, Settings, from_ms, to_iso
+from rivertwice.definition import Definition, InSet, Pattern, Source, narrow_kind
+from rivertwice.log import Part, archive_lock, archived_ends, extend_archive, kafka, kept_for, note_sums, require_sound
 from rivertwice.reconcile import forget_seals
-from rivertwice.savepoint.catalogue import PROVED, Savepoint, list_savepoints
-from rivertwice.savepoint.manifest import BEGINNING
-from rivertwice.savepoint.operations.record import DONE, Restore, read_operations, read_restores
-from rivertwice.savepoint.operations.restore import restore_savepoint
-from rivertwice.savepoint.plan import (
+from rivertwice.savepoint import (
+    OperationStep,
+    ProofState,
+    Restore,
+    Savepoint,
+    StateBase,
+    beginning_of,
     check_chain,
     current_fingerprint,
     equivalent_bundles,
+    held_savepoints,
+    list_savepoints,
+    protected_savepoints,
+    read_operations,
+    read_restores,
+    remove_savepoints,
     require_fingerprint,
     require_one_definition,
+    restore_savepoint,
 )
-from rivertwice.savepoint.prune import held_savepoints, protected_savepoints, remove_savepoints
-from rivertwice.savepoint.take import beginning_of
 from rivertwice.storage import StillHeld, Table, TableCare
-from rivertwice.stream.lease import at_rest, lease_owner
-from rivertwice.timeline.ledger import LedgerRow
-from rivertwice.timeline.lineage import head_definition, path_ledger
-from rivertwice.timeline.requests import StoredRequest
-from rivertwice.timeline.sequence import head
-from rivertwice.timeline.upkeep import no_upkeep
+from rivertwice.stream import at_rest, lease_owner
+from rivertwice.timeline import LedgerRow, StoredRequest, head, head_definition, no_upkeep, path_ledger
 from rivertwice.upkeep.erasure_record import Erasure, keep_plan, load_erasure, read_value, record_done, record_request
 from rivertwice.upkeep.redact import PROSE, Redactor, Value, columns_around, columns_with
 from rivertwice.upkeep.remains import describe_left, describe_left_state, forget_copies, mask_appended, rewrite_refused
 from rivertwice.upkeep.rewrite import archived_by_day, forget_read, own_tables, rewrite_archive, rewrite_tables
-from rivertwice.versions.comparisons import forget_comparisons
+from rivertwice.versions import forget_comparisons
 
 # The obstacles of an erasure, and which savepoints it deletes. Pure.
 #
@@ -180,7 +173,11 @@ def _savepoint_refusals(reader: Reader, places: Places) -> list[str]:
     name, tainted = reader.name, select_tainted(reader, places)
     if not tainted:
         return []
-    clean = [savepoint for savepoint in reader.savepoints if savepoint not in tainted and savepoint.status == PROVED]
+    clean = [
+        savepoint
+        for savepoint in reader.savepoints
+        if savepoint not in tainted and savepoint.status == ProofState.PROVED
+    ]
     if not clean:
         return [
             f"{name} has {len(tainted)} savepoints that would bring the value back, and no proved one after it: "
@@ -269,7 +266,7 @@ def find_obstacle(settings: Settings, home: PipelineHome, erasure_id: str) -> st
     """Return the reason why the state cannot be made again, or None; a restore that this erasure has begun is resumed."""
     for operation in read_operations(home):
         own = isinstance(operation, Restore) and operation.rewritten_by == erasure_id
-        if operation.step < DONE and not own:
+        if operation.step < OperationStep.DONE and not own:
             return f"{operation.id} is not finished: finish or abandon it"
     parent = head(home)
     rows = path_ledger(home)
@@ -292,10 +289,14 @@ def remake_state(settings: Settings, pipeline: str, erasure_id: str, progress: P
         ReplayMismatchError: a batch gave other rows than the rewritten ones: they depend on the value in another way.
     """
     home = settings.pipeline(pipeline)
-    if any(restore.rewritten_by == erasure_id and restore.step == DONE for restore in read_restores(home)):
+    if any(
+        restore.rewritten_by == erasure_id and restore.step == OperationStep.DONE for restore in read_restores(home)
+    ):
         return
     progress(f"{pipeline}: its state is made again of the rewritten archive")
-    restore_savepoint(settings, pipeline, BEGINNING, progress=progress, keep_intent=True, rewritten_by=erasure_id)
+    restore_savepoint(
+        settings, pipeline, StateBase.BEGINNING, progress=progress, keep_intent=True, rewritten_by=erasure_id
+    )
 
 
 def remove_left_checkpoints(home: PipelineHome) -> None:

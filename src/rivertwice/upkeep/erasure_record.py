@@ -12,15 +12,8 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from rivertwice.core.errors import RequestError
-from rivertwice.core.homes import Place, below
-from rivertwice.core.instants import parse_iso, to_iso
-from rivertwice.core.settings import Settings
-from rivertwice.definition.avro import AvroSchema
-from rivertwice.definition.definition import Definition, Source
-from rivertwice.definition.protobuf_swap import ProtoRecords
-from rivertwice.definition.schema_swap import AvroRecords, Records
-from rivertwice.definition.source import parts_of
+from rivertwice.core import Place, RequestError, Settings, below, parse_iso, to_iso
+from rivertwice.definition import AvroRecords, AvroSchema, Definition, ProtoRecords, Records, Source, parts_of
 from rivertwice.storage import RecordStore
 from rivertwice.upkeep.redact import Redactor, Value
 

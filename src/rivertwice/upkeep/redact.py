@@ -19,8 +19,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivertwice.definition.avro import PREFIX
-from rivertwice.definition.schema_swap import Records, Swap
+from rivertwice.definition import PREFIX, Records, Swap
 
 # The scalar values of a JSON text with the place of each, also of a text that is damaged or truncated. Pure.
 #

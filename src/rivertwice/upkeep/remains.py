@@ -23,11 +23,10 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 
-from rivertwice.core.homes import PipelineHome, Place, is_s3
-from rivertwice.core.settings import Settings
-from rivertwice.definition.definition import Definition
+from rivertwice.core import PipelineHome, Place, Settings, is_s3
+from rivertwice.definition import Definition
 from rivertwice.deliver import AsideEntry, AsideStore, only_deliverer, rename_asked, sinks_with_aside
-from rivertwice.savepoint.catalogue import Savepoint, list_savepoints
+from rivertwice.savepoint import Savepoint, list_savepoints
 from rivertwice.storage import files_below
 from rivertwice.upkeep.redact import Redactor, Value, spellings
 

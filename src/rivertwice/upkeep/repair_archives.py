@@ -15,27 +15,35 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from rivertwice.backfill.ranges import HalfOpenRange, intersect, merge, subtract
-from rivertwice.core.errors import DamagedFileError, RivertwiceError, ServiceError, TableDamageError
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.settings import Settings
-from rivertwice.core.waits import Progress
-from rivertwice.log import kafka
-from rivertwice.log.addresses import drop_empty, plan_chunks
-from rivertwice.log.archive import archive_lock
-from rivertwice.log.archive_rows import Origin, collect_chunk, observe_archive_forks, require_followed
-from rivertwice.log.archive_table import (
+from rivertwice.backfill import HalfOpenRange, intersect, merge, subtract
+from rivertwice.core import (
+    DamagedFileError,
+    PipelineHome,
+    Progress,
+    RivertwiceError,
+    ServiceError,
+    Settings,
+    TableDamageError,
+)
+from rivertwice.log import (
     PARTITION_BY,
     BrokenFile,
+    Origin,
+    archive_lock,
+    collect_chunk,
+    drop_empty,
     find_broken,
+    kafka,
     note_sums,
+    observe_archive_forks,
+    plan_chunks,
     read_archived,
     read_sums,
+    require_followed,
     turn_name,
 )
 from rivertwice.storage import Table, TableCare, TornEntry
-from rivertwice.timeline.lineage import Timeline, head_definition
-from rivertwice.timeline.sequence import head
+from rivertwice.timeline import Timeline, head, head_definition
 from rivertwice.upkeep.damage import Damage
 
 Runs = Mapping[int, Sequence[HalfOpenRange]]

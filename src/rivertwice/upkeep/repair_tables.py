@@ -22,28 +22,43 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from rivertwice.core.errors import RequestError, RivertwiceError, TableDamageError
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.instants import utc_now
-from rivertwice.core.settings import Settings
-from rivertwice.core.waits import Progress
-from rivertwice.definition.bundle import load_bundle_definition
-from rivertwice.definition.definition import Definition
-from rivertwice.savepoint.catalogue import Savepoint, download, survey_savepoints
-from rivertwice.savepoint.feed import plan_feed, replay_source, session_of
-from rivertwice.savepoint.operations.fork import DRAIN_S, drain_stream
-from rivertwice.savepoint.operations.record import only_operation
-from rivertwice.savepoint.plan import is_on_path, load_state_definition, require_recorded
-from rivertwice.savepoint.replay import replay_recorded
-from rivertwice.savepoint.take import beginning_of, make_empty_checkpoint
+from rivertwice.core import PipelineHome, Progress, RequestError, RivertwiceError, Settings, TableDamageError, utc_now
+from rivertwice.definition import Definition, load_bundle_definition
+from rivertwice.savepoint import (
+    DRAIN_S,
+    Savepoint,
+    beginning_of,
+    download,
+    drain_stream,
+    is_on_path,
+    load_state_definition,
+    make_empty_checkpoint,
+    only_operation,
+    plan_feed,
+    replay_recorded,
+    replay_source,
+    require_recorded,
+    session_of,
+    survey_savepoints,
+)
 from rivertwice.storage import Table, TableCare, put_json_if_absent
-from rivertwice.stream.lease import marker_of
-from rivertwice.stream.seal import app_of
-from rivertwice.timeline.intact import CHANGELOG, CORRECTIONS, DEAD, LEDGER, forget_cursor
-from rivertwice.timeline.intent import Intent, write_intent
-from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, heal_ledger, read_ledger
-from rivertwice.timeline.lineage import Segment, Timeline, head_definition, path_of, select_on_path
-from rivertwice.timeline.served import rebuild_served
+from rivertwice.stream import marker_of, stream_app
+from rivertwice.timeline import (
+    LEDGER_KEY,
+    Intent,
+    LedgerRow,
+    Segment,
+    StreamTable,
+    Timeline,
+    forget_cursor,
+    head_definition,
+    heal_ledger,
+    path_of,
+    read_ledger,
+    rebuild_served,
+    select_on_path,
+    write_intent,
+)
 from rivertwice.upkeep.damage import Damage, Findings, LostRows
 from rivertwice.upkeep.damage_search import all_tables, find_damage, require_damage_on_s3
 from rivertwice.upkeep.repair_archives import look_at_archives, repair_archives
@@ -87,10 +102,10 @@ def recompute(
     failed: list[str] = []
     for timeline in sorted({lost_batch.row.timeline for lost_batch in wanted}):
         timeline_batches = [lost_batch for lost_batch in wanted if lost_batch.row.timeline == timeline]
-        results = [lost_batch for lost_batch in timeline_batches if lost_batch.table == CHANGELOG]
+        results = [lost_batch for lost_batch in timeline_batches if lost_batch.table == StreamTable.CHANGELOG]
         for part, compute in (
             (results, _replayed),
-            ([lost_batch for lost_batch in timeline_batches if lost_batch.table != CHANGELOG], _read_again),
+            ([lost_batch for lost_batch in timeline_batches if lost_batch.table != StreamTable.CHANGELOG], _read_again),
         ):
             if not part:
                 continue
@@ -165,8 +180,7 @@ def _replay_from(work: _Work, base: Savepoint, rows: Sequence[LedgerRow], last: 
 
 
 def _read_again(work: _Work) -> list[LostRows]:
-    from rivertwice.stream.dead import read_dead
-    from rivertwice.stream.late import read_late
+    from rivertwice.stream import read_dead, read_late
 
     settings, home, timeline = work.settings, work.home, work.timeline
     line = Timeline.load(home, timeline)
@@ -176,7 +190,7 @@ def _read_again(work: _Work) -> list[LostRows]:
         definition = load_bundle_definition(home.bundles, row.bundle)
         session = work.session(definition)
         work.progress(f"reading the ranges of batch {row.batch} again for its {lost_batch.table}")
-        if lost_batch.table == DEAD:
+        if lost_batch.table == StreamTable.DEAD:
             counts = {topic: topic_counts.bad for topic, topic_counts in row.by_topic.items() if topic_counts.bad}
             counts = counts or dict.fromkeys(definition.topics, row.bad)
             pieces = read_dead(session, settings, line, definition, row.batch, row.parts(), counts)
@@ -294,7 +308,9 @@ def _repair(
         forget_cursor(home)
     left = [*find_damage(home, now).damages, *(look_at_archives(settings, home, now, erased)[1] if rot else [])]
     before = [*findings.damages, *rot]
-    is_servable = not any(damage.table in (CHANGELOG, CORRECTIONS, "sequence") for damage in left)
+    is_servable = not any(
+        damage.table in (StreamTable.CHANGELOG, StreamTable.CORRECTIONS, "sequence") for damage in left
+    )
     definition = head_definition(home) if findings.anything and is_servable else None
     if definition is not None:
         rebuild_served(home, definition, force=True)
@@ -318,7 +334,10 @@ def _mend(
 ) -> list[str]:
     done, tables = [], all_tables(home)
     # A torn commit of corrections has nothing that a backfill cannot compute again, so its log is mended in any case.
-    hopeless = {damage.table for damage in findings.damages if not damage.curable} - {CORRECTIONS, *accept_loss}
+    hopeless = {damage.table for damage in findings.damages if not damage.curable} - {
+        StreamTable.CORRECTIONS,
+        *accept_loss,
+    }
     for name, entries in findings.torn.items():
         if name in hopeless and not all(entry.is_checkpoint for entry in entries):
             continue
@@ -328,7 +347,7 @@ def _mend(
             rows = findings.adopted[name]
             Table(tables[name]).append(
                 rows,
-                transactions=None if name == LEDGER else _numbered(home, name, rows),
+                transactions=None if name == StreamTable.LEDGER else _numbered(home, name, rows),
                 metadata={REPAIRED: {"rows": rows.num_rows}},
             )
             done.append(f"{name}: {rows.num_rows} rows written again from its own data files")
@@ -342,8 +361,8 @@ def _mend(
 
 def _numbered(home: PipelineHome, name: str, rows: pa.Table) -> dict[str, int] | None:
     """Return the transaction that rows of a sequence are committed with; none if newer ones exist already."""
-    from rivertwice.timeline.dead_summary import app_of as app_of_amendments
-    from rivertwice.timeline.sequence import app_of as app_of_sequence
+    from rivertwice.timeline import amendments_app as app_of_amendments
+    from rivertwice.timeline import sequence_app as app_of_sequence
 
     app = app_of_amendments(home) if name == "amendments" else app_of_sequence(home)
     newest = max(rows["seq"].to_pylist())
@@ -354,24 +373,24 @@ def _write(home: PipelineHome, lost_batch: LostRows) -> str:
     """Write a batch's rows again, in one commit; its rows that exist are taken out first."""
     assert lost_batch.rows is not None, "only rows that exist are written"
     row, place = lost_batch.row, getattr(home.tables, lost_batch.table)
-    app = app_of(row.pipeline, row.timeline)
+    app = stream_app(row.pipeline, row.timeline)
     stamp = (row.timeline, row.batch)
     if Table(place).rows_by(("_timeline", "_batch"), above=("_batch", row.batch - 1)).get(stamp, 0):
         TableCare(place).delete_batch(row.timeline, row.batch)
-    if lost_batch.table == CHANGELOG:
-        from rivertwice.definition.bundle import load_bundle_definition
-        from rivertwice.stream.result_rows import changelog_rows
+    if lost_batch.table == StreamTable.CHANGELOG:
+        from rivertwice.definition import load_bundle_definition
+        from rivertwice.stream import changelog_rows
 
         start = load_bundle_definition(home.bundles, row.bundle).window.start_column
-        rows, key, note = changelog_rows(lost_batch.rows, row.timeline, row.batch, start), METADATA_KEY, row.to_json()
+        rows, key, note = changelog_rows(lost_batch.rows, row.timeline, row.batch, start), LEDGER_KEY, row.to_json()
     else:
-        from rivertwice.stream.side import encode_ranges
+        from rivertwice.stream import encode_ranges
 
-        kind = "dead" if lost_batch.table == DEAD else "late"
+        kind = "dead" if lost_batch.table == StreamTable.DEAD else "late"
         app = f"{app}/{kind}"
         rows, key, note = lost_batch.rows, kind, {"app": app, "batch": row.batch, "ranges": encode_ranges(row.parts())}
     applied = Table(place).applied_version(app)
     transactions = {app: row.batch} if applied is None or applied < row.batch else None
-    partition_by = ["_day"] if lost_batch.table == CHANGELOG else []
+    partition_by = ["_day"] if lost_batch.table == StreamTable.CHANGELOG else []
     Table(place, partition_by=partition_by).append(rows, transactions=transactions, metadata={key: note})
     return f"{lost_batch.table}: {rows.num_rows} rows of batch {row.batch} of {row.timeline} written again"

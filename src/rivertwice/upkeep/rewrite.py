@@ -13,23 +13,26 @@ from functools import partial
 
 import pyarrow as pa
 
-from rivertwice.core.errors import LedgerError, LostRaceError
-from rivertwice.core.homes import PipelineHome, Place
-from rivertwice.core.settings import Settings
-from rivertwice.core.waits import Progress, retry
-from rivertwice.definition.bundle import load_bundle_definition
-from rivertwice.definition.definition import Definition
-from rivertwice.log.addresses import Part
-from rivertwice.log.marks import marks_from_plain, marks_to_plain
+from rivertwice.core import LedgerError, LostRaceError, PipelineHome, Place, Progress, Settings, retry
+from rivertwice.definition import Definition, load_bundle_definition
+from rivertwice.log import Part, marks_from_plain, marks_to_plain
 from rivertwice.storage import StillHeld, Table, Where
-from rivertwice.timeline.digest import digest_rows
-from rivertwice.timeline.ledger import LedgerRow, heal_ledger, read_ledger, to_table
-from rivertwice.timeline.served_stamp import METADATA_KEY, ServedStamp, provisional_stamp, served_stamp
-from rivertwice.timeline.upkeep import tables_of
+from rivertwice.timeline import (
+    SERVED_KEY,
+    LedgerRow,
+    ServedStamp,
+    digest_rows,
+    heal_ledger,
+    provisional_stamp,
+    read_ledger,
+    read_served_stamp,
+    tables_of,
+    to_table,
+)
 from rivertwice.upkeep.redact import PROSE, Redactor
 
 _RACES = 10  # lost races for one table before the erasure stops, to be resumed later
-STAMPS = {"served": served_stamp, "provisional": provisional_stamp}
+STAMPS = {"served": read_served_stamp, "provisional": provisional_stamp}
 
 
 def own_tables(home: PipelineHome, definition: Definition) -> dict[str, Place]:
@@ -170,7 +173,7 @@ def _rewrite(
             return _Rewritten(rows, 0)
         shown = None if stamp is None else stamp()
         check()
-        metadata = None if shown is None else {METADATA_KEY: vars(shown)}
+        metadata = None if shown is None else {SERVED_KEY: vars(shown)}
         Table(path).replace_rows(new, where=where, metadata=metadata, at=table)
         return _Rewritten(new, changed)
 

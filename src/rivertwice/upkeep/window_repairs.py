@@ -14,25 +14,25 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from rivertwice.backfill.model import BackfillPlan, BackfillRequest
-from rivertwice.backfill.observe import observe_backfill
-from rivertwice.backfill.plan import plan_backfill
-from rivertwice.backfill.ranges import HalfOpenRange, intersect, merge, subtract
-from rivertwice.core.errors import RequestError
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.instants import iso_of_ms, parse_iso, to_iso, to_ms
-from rivertwice.core.locks import lock
-from rivertwice.core.settings import Settings
-from rivertwice.core.text import counted
-from rivertwice.definition.model import AUTOMATIC, OFF, RepairPolicy
+from rivertwice.backfill import (
+    BackfillPlan,
+    BackfillRequest,
+    HalfOpenRange,
+    intersect,
+    merge,
+    observe_backfill,
+    plan_backfill,
+    subtract,
+)
+from rivertwice.core import PipelineHome, RequestError, Settings, counted, iso_of_ms, lock, parse_iso, to_iso, to_ms
+from rivertwice.definition import RepairMode, RepairPolicy
 from rivertwice.reconcile import SERVED, newest_reconcile
 from rivertwice.storage import read_json, replace_json
-from rivertwice.timeline.judgements import rows_of, verdicts_of
-from rivertwice.timeline.verdicts import DEFECT, LATE
+from rivertwice.timeline import Verdict, rows_of, verdicts_of
 
 DECLINED_FOR = timedelta(days=7)
 """How long a repair that a person declined is not proposed again. If other windows differ too, a person is asked for all."""
-VERDICT_OF = {"defect": DEFECT, "late_share": LATE}
+VERDICT_OF = {"defect": Verdict.DEFECT, "late_share": Verdict.LATE}
 """Kind of a gate's alert to the verdict of the rows that it is about."""
 
 
@@ -213,7 +213,7 @@ def decide(policy: RepairPolicy, proposal: Proposal | None, earlier: Sequence[Re
     A DEFECT is asked for under every policy: a row that no rule explains is looked at before it is replaced. So are windows of
     which a person declined the repair a short time ago: no policy overrules that person.
     """
-    if policy.policy == OFF:
+    if policy.policy == RepairMode.OFF:
         return Decision(False, False, "the definition says repair: {policy: off}")
     if proposal is None or not proposal.windows:
         return Decision(
@@ -224,9 +224,9 @@ def decide(policy: RepairPolicy, proposal: Proposal | None, earlier: Sequence[Re
         return Decision(
             False, False, f"a person declined the repair of these windows less than {DECLINED_FOR.days} days ago"
         )
-    if DEFECT in proposal.verdicts:
+    if Verdict.DEFECT in proposal.verdicts:
         return Decision(True, True, "a DEFECT is looked at by a person before it is replaced")
-    if policy.policy != AUTOMATIC:
+    if policy.policy != RepairMode.AUTOMATIC:
         return Decision(True, True, "the definition says repair: {policy: ask}")
     if intersect(proposal.ranges, declined):
         return Decision(
@@ -265,7 +265,11 @@ def _declined(proposal: Proposal, earlier: Sequence[RepairRecord], now: datetime
 
 def count_rows(rows: Mapping[str, int]) -> str:
     """Return verdicts and their numbers of rows, the graver first."""
-    parts = [f"{counted(rows[verdict], 'row', 'rows')} {verdict}" for verdict in (DEFECT, LATE) if rows.get(verdict)]
+    parts = [
+        f"{counted(rows[verdict], 'row', 'rows')} {verdict}"
+        for verdict in (Verdict.DEFECT, Verdict.LATE)
+        if rows.get(verdict)
+    ]
     return " and ".join(parts) or "no row DEFECT or LATE"
 
 
@@ -328,7 +332,10 @@ def still_differs(stale: Sequence[HalfOpenRange], approved: Sequence[HalfOpenRan
 
 
 def count_rows_in(
-    home: PipelineHome, run: str, ranges: Sequence[HalfOpenRange], verdicts: Sequence[str] = (DEFECT, LATE)
+    home: PipelineHome,
+    run: str,
+    ranges: Sequence[HalfOpenRange],
+    verdicts: Sequence[str] = (Verdict.DEFECT, Verdict.LATE),
 ) -> dict[str, int]:
     """Return verdict to served rows that a reconcile found so, in windows that start in some ranges."""
     counted: Counter[str] = Counter()

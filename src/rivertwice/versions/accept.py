@@ -11,21 +11,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from rivertwice.backfill.load_state import find_unfinished_load
-from rivertwice.core.errors import RequestError
-from rivertwice.core.homes import PipelineHome, Place
-from rivertwice.core.instants import from_ms, to_iso
-from rivertwice.core.settings import Settings
-from rivertwice.core.text import counted
-from rivertwice.definition.definition import Definition
-from rivertwice.log.addresses import StoredOffsets
+from rivertwice.backfill import find_unfinished_load
+from rivertwice.core import PipelineHome, Place, RequestError, Settings, counted, from_ms, to_iso
+from rivertwice.definition import Definition
+from rivertwice.log import StoredOffsets
 from rivertwice.reconcile import newest_reconcile
 from rivertwice.storage import Table
-from rivertwice.timeline.committed import newest_batch
-from rivertwice.timeline.first_load import FirstLoad
-from rivertwice.timeline.lineage import head_path
-from rivertwice.timeline.served_stamp import serving_by_stamp
-from rivertwice.timeline.version_records import Acceptance, Extent
+from rivertwice.timeline import Acceptance, Extent, FirstLoad, head_path, newest_batch, serving_by_stamp
 from rivertwice.versions.model import GONE, LOAD, RECONCILE, WAIT, ExcludedWindows, Proof, Step
 from rivertwice.versions.proof import read_proof
 from rivertwice.versions.serve import definition_of
@@ -100,7 +92,7 @@ def look_at_exchange(settings: Settings, name: str, different: Sequence[str]) ->
     )
 
 
-def accept(
+def accept_differences(
     settings: Settings, name: str, different: Sequence[str], *, by: str, reason: str, now: datetime
 ) -> Acceptance:
     """Return what a person accepts, with the figures of what is exchanged; for `serve_version`, right before its commit.

@@ -14,18 +14,12 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from rivertwice.core.errors import RequestError
-from rivertwice.core.instants import TimeRange, from_ms
-from rivertwice.core.settings import Settings
-from rivertwice.core.waits import Progress
-from rivertwice.definition.definition import Definition
-from rivertwice.engine.compile import compile_batch, decode_view
-from rivertwice.engine.relations import accepted, included, with_window_end
-from rivertwice.log.addresses import of_topic
-from rivertwice.log.records import read_ranges
+from rivertwice.core import Progress, RequestError, Settings, TimeRange, from_ms
+from rivertwice.definition import Definition
+from rivertwice.engine import accepted, compile_batch, decode_view, included, with_window_end
+from rivertwice.log import of_topic, read_ranges
 from rivertwice.reconcile import batch_marks, read_spans, tag_batches
-from rivertwice.timeline.ledger import LedgerRow
-from rivertwice.timeline.lineage import Timeline, path_ledger
+from rivertwice.timeline import LedgerRow, Timeline, path_ledger
 from rivertwice.versions.advise_model import MOST_VALUES, Advice, Outcome, Suggestion, ValueLoss
 
 # The late rule for any delay, from the batches that the stream ran. Pure.
@@ -170,7 +164,7 @@ class _Windows:
     dropped: Sequence[Milliseconds]
 
 
-def advise(
+def advise_delays(
     spark: SparkSession, settings: Settings, definition: Definition, request: AdviceRequest, progress: Progress
 ) -> Advice:
     """Return what each delay would have done with the records that the head's path read.

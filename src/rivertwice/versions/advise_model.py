@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
-from rivertwice.core.instants import TimeRange
+from rivertwice.core import TimeRange
 
 
 @dataclass(frozen=True)

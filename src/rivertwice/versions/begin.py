@@ -14,31 +14,31 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
-from rivertwice.backfill.load_state import hold_load
-from rivertwice.core.errors import LostRaceError, RequestError
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.installed import base_of, version_name
-from rivertwice.core.locks import lock_or_refuse
-from rivertwice.core.settings import Settings
-from rivertwice.definition.bundle import (
+from rivertwice.backfill import hold_load
+from rivertwice.core import LostRaceError, PipelineHome, RequestError, Settings, base_of, lock_or_refuse, version_name
+from rivertwice.definition import (
     Bundle,
+    ChangedComponent,
+    Way,
+    WayKind,
     build_bundle,
+    compare_fingerprints,
+    decide_way,
+    explain_never,
     load_bundle,
     load_bundle_definition,
     rename,
     save_bundle,
     write_folder,
 )
-from rivertwice.definition.fingerprint import ChangedComponent, compare_fingerprints
-from rivertwice.definition.upgrade import NEVER, Way, decide_way, explain_never
 from rivertwice.deliver import noted_sinks
 from rivertwice.storage import RecordStore
-from rivertwice.stream.lease import lease_owner, lock_file
-from rivertwice.timeline.lineage import Timeline
-from rivertwice.timeline.sequence import head
-from rivertwice.timeline.served_stamp import follow_stamp
-from rivertwice.timeline.version_records import (
+from rivertwice.stream import lease_owner, lock_file
+from rivertwice.timeline import (
+    Timeline,
     Version,
+    follow_stamp,
+    head,
     hold_versions,
     next_number,
     read_versions,
@@ -102,7 +102,7 @@ def find_wanted(settings: Settings, pipeline: str, *, recompute: bool = False) -
         )
         raise RequestError(message)
     way = decide_way(old.definition, new.definition)
-    if way.kind == NEVER:
+    if way.kind == WayKind.NEVER:
         message = f"{explain_never(way, pipeline)}; nothing was done"
         raise RequestError(message)
     return VersionRequest(pipeline, serving, old, new, drawn.id, changes, under_way, way)

@@ -16,28 +16,13 @@ import yaml
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from rivertwice.backfill.model import BackfillView
-from rivertwice.backfill.recompute import RetainedLog, of_keys
-from rivertwice.core.errors import RequestError
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.installed import base_of
-from rivertwice.core.instants import to_iso, to_ms
-from rivertwice.core.plain import Row
-from rivertwice.core.settings import Settings
-from rivertwice.core.waits import Progress
-from rivertwice.definition.bundle import Bundle, build_project_bundle
-from rivertwice.definition.definition import Definition
-from rivertwice.engine.case_files import Case
-from rivertwice.engine.cases import diff_names, diff_rows, run_case
-from rivertwice.engine.compile import decode_view
-from rivertwice.engine.decode import SCHEMA_ID_HEADER
-from rivertwice.engine.jvm import Spark
-from rivertwice.log import kafka
-from rivertwice.log.addresses import Part
-from rivertwice.log.records import read_ranges
+from rivertwice.backfill import BackfillView, RetainedLog, of_keys
+from rivertwice.core import PipelineHome, Progress, RequestError, Row, Settings, base_of, to_iso, to_ms
+from rivertwice.definition import Bundle, Definition, build_project_bundle
+from rivertwice.engine import SCHEMA_ID_HEADER, Case, Spark, decode_view, diff_names, diff_rows, run_case
+from rivertwice.log import Part, kafka, read_ranges
 from rivertwice.storage import replace_bytes
-from rivertwice.timeline.lineage import Timeline, path_ledger
-from rivertwice.timeline.sequence import head
+from rivertwice.timeline import Timeline, head, path_ledger
 from rivertwice.versions.try_model import find_refusal
 
 if TYPE_CHECKING:

@@ -13,13 +13,8 @@ from typing import Any, Literal
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
-from rivertwice.core.errors import DefinitionError
-from rivertwice.core.installed import split_version
-from rivertwice.core.settings import Settings
-from rivertwice.core.yaml_text import read_yaml
-from rivertwice.definition.parts import Strict
-from rivertwice.definition.refusals import check_sql
-from rivertwice.definition.yaml_places import describe
+from rivertwice.core import DefinitionError, Settings, read_yaml, split_version
+from rivertwice.definition import Strict, check_sql, describe
 from rivertwice.versions.try_model import CHANGED, Expected, SchemaChange
 
 FOLDER = "changes"

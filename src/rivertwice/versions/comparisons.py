@@ -13,12 +13,20 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from rivertwice.core.errors import RequestError
-from rivertwice.core.homes import PipelineHome, Place, below, require_name
-from rivertwice.core.instants import iso_of_ms, parse_iso, to_iso, to_ms
-from rivertwice.core.settings import Settings
+from rivertwice.core import (
+    PipelineHome,
+    Place,
+    RequestError,
+    Settings,
+    below,
+    iso_of_ms,
+    parse_iso,
+    require_name,
+    to_iso,
+    to_ms,
+)
 from rivertwice.storage import RecordStore
-from rivertwice.timeline.served_stamp import follow_stamp
+from rivertwice.timeline import follow_stamp
 from rivertwice.versions.changes import read_changes
 from rivertwice.versions.model import Parity, Proof
 from rivertwice.versions.proof import read_proof

@@ -12,17 +12,11 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from rivertwice.backfill.ranges import HalfOpenRange, coalesce, intersect, merge, subtract
-from rivertwice.backfill.recompute import RetainedLog
-from rivertwice.backfill.session_plan import BackfillScope
-from rivertwice.core.errors import RequestError
-from rivertwice.core.instants import TimeRange, from_ms
-from rivertwice.core.waits import Progress
-from rivertwice.definition.bundle import Bundle
-from rivertwice.definition.definition import Definition
-from rivertwice.definition.parts import RECORD, SOURCE
-from rivertwice.engine.views import partition_of
-from rivertwice.timeline.digest import key_texts
+from rivertwice.backfill import BackfillScope, HalfOpenRange, RetainedLog, coalesce, intersect, merge, subtract
+from rivertwice.core import Progress, RequestError, TimeRange, from_ms
+from rivertwice.definition import RECORD, SOURCE, Bundle, Definition
+from rivertwice.engine import partition_of
+from rivertwice.timeline import key_texts
 from rivertwice.versions.model import ExcludedWindows
 from rivertwice.versions.try_compare import differs, judge_rows
 from rivertwice.versions.try_model import CHANGED, ONLY_NEW, ONLY_OLD, REPEATED, Expected

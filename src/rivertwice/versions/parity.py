@@ -25,25 +25,22 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from rivertwice.backfill.load_state import find_unfinished_load
-from rivertwice.backfill.recompute import RetainedLog
-from rivertwice.core.errors import DefinitionError
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.instants import from_ms, iso_of_ms
-from rivertwice.core.settings import Settings
-from rivertwice.core.waits import Progress
-from rivertwice.definition.bundle import Bundle, load_bundle
-from rivertwice.definition.definition import Definition
-from rivertwice.definition.parts import RECORD, SOURCE
-from rivertwice.definition.upgrade import ACCEPTED, Way, decide_way, explain_accepted
-from rivertwice.engine.compile import result_schema
-from rivertwice.engine.jvm import Spark
-from rivertwice.engine.views import offset_of, partition_of
+from rivertwice.backfill import RetainedLog, find_unfinished_load
+from rivertwice.core import DefinitionError, PipelineHome, Progress, Settings, from_ms, iso_of_ms
+from rivertwice.definition import (
+    RECORD,
+    SOURCE,
+    Bundle,
+    Definition,
+    Way,
+    WayKind,
+    decide_way,
+    explain_accepted,
+    load_bundle,
+)
+from rivertwice.engine import Spark, offset_of, partition_of, result_schema
 from rivertwice.storage import Table, TableFiles
-from rivertwice.timeline.first_load import FirstLoad
-from rivertwice.timeline.lineage import Timeline
-from rivertwice.timeline.sequence import head
-from rivertwice.timeline.served_stamp import follow_stamp
+from rivertwice.timeline import FirstLoad, Timeline, follow_stamp, head
 from rivertwice.versions.begin import require_version, way_of
 from rivertwice.versions.changes import ColumnsChange, Declared, read_changes, undeclared_columns
 from rivertwice.versions.explained import Explained, Unexplained, explain_folds, explain_sessions, explain_windows
@@ -175,7 +172,7 @@ def compare_versions(settings: Settings, name: str, spark: Spark, progress: Prog
         name, beside, declared.sha256, None, None, proofs, SchemaChange(), nothing, 0, (), reasons,
         reason=declared.changes.reason, expected=declared.changes.expected(),
     )  # fmt: skip
-    if way.kind == ACCEPTED:
+    if way.kind == WayKind.ACCEPTED:
         return _incomparable(parity, way)
     return parity if reasons else _judge(settings, parity, homes, declared, spark(), progress, limit)
 
@@ -209,7 +206,7 @@ def _judge(
     old, new = (_served(spark, settings, home) for home in homes)
     schema = _schema_change(old, new)
     way = decide_way(old.bundle.definition, new.bundle.definition, schema.types)  # only Spark knows a query's types
-    if way.kind == ACCEPTED:
+    if way.kind == WayKind.ACCEPTED:
         return replace(_incomparable(parity, way), schema=schema)
     load = FirstLoad.load(new.home)
     since_ms = None if load is None else load.since_ms

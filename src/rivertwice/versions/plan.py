@@ -9,16 +9,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
-from rivertwice.backfill.load import look_at_log
-from rivertwice.backfill.load_plan import LoadPlan, find_load_obstacle
-from rivertwice.backfill.stream_load import StreamLoadPlan, plan_stream_load, require_same_past
-from rivertwice.core.instants import utc_now
-from rivertwice.core.settings import Settings
-from rivertwice.definition.bundle import rename
-from rivertwice.definition.fingerprint import ChangedComponent
-from rivertwice.engine.jvm import Spark
+from rivertwice.backfill import (
+    LoadPlan,
+    StreamLoadPlan,
+    find_load_obstacle,
+    look_at_log,
+    plan_stream_load,
+    require_same_past,
+)
+from rivertwice.core import Settings, utc_now
+from rivertwice.definition import ChangedComponent, rename
+from rivertwice.engine import Spark
 from rivertwice.retention import view_retention
-from rivertwice.timeline.lineage import Timeline, head_path
+from rivertwice.timeline import Timeline, head_path
 from rivertwice.versions.begin import VersionRequest, find_wanted
 from rivertwice.versions.changes import changes_path
 

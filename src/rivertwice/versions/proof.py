@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rivertwice.core.homes import PipelineHome
+from rivertwice.core import PipelineHome
 from rivertwice.reconcile import ChangesSinceSeal, find_broken, look_at_changes, new_publications
 from rivertwice.versions.model import Proof
 

@@ -18,19 +18,35 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from rivertwice.core.errors import LostRaceError, RequestError
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.installed import base_of, split_version
-from rivertwice.core.instants import parse_iso, to_iso
-from rivertwice.core.settings import Settings
-from rivertwice.definition.definition import Definition
-from rivertwice.definition.upgrade import NEVER, decide_way, explain_never
+from rivertwice.core import (
+    LostRaceError,
+    PipelineHome,
+    RequestError,
+    Settings,
+    base_of,
+    parse_iso,
+    split_version,
+    to_iso,
+)
+from rivertwice.definition import Definition, WayKind, decide_way, explain_never
 from rivertwice.storage import RecordStore, Table
-from rivertwice.timeline.lineage import head_definition
-from rivertwice.timeline.sequence import PUBLICATION, Entry, read_sequence
-from rivertwice.timeline.served import rebuild_served, serving_lock
-from rivertwice.timeline.served_stamp import METADATA_KEY, ServedStamp, follow_stamp, mark_of, stamp_of
-from rivertwice.timeline.version_records import Acceptance, hold_versions, read_versions, record_accepted
+from rivertwice.timeline import (
+    SERVED_KEY,
+    Acceptance,
+    Entry,
+    EntryKind,
+    ServedStamp,
+    follow_stamp,
+    head_definition,
+    hold_versions,
+    mark_of,
+    read_sequence,
+    read_versions,
+    rebuild_served,
+    record_accepted,
+    serving_lock,
+    stamp_of,
+)
 
 SWITCH = "switch"
 """Key of the commit's metadata: who let which version serve, and by which comparison."""
@@ -108,7 +124,7 @@ def serve_version(
             record_accepted(settings.pipeline(base_of(name)), name, accepted)
             record["accepted"] = accepted.plain()
         Table(home.public_served).overwrite(
-            rows, metadata={METADATA_KEY: stamp.plain(), SWITCH: record}, at=public, new=public is None
+            rows, metadata={SERVED_KEY: stamp.plain(), SWITCH: record}, at=public, new=public is None
         )  # step 2
         follow_stamp(home)  # step 3
         RecordStore(home.own_served).remove_all()  # step 4
@@ -167,7 +183,7 @@ def require_switchable(settings: Settings, name: str) -> None:
         message = f"{name} is not a version of {base} that runs; `rivertwice version list {base}`"
         raise RequestError(message)
     way = decide_way(definition_of(settings.pipeline(home.serving_version)), definition_of(home))
-    if way.kind == NEVER:
+    if way.kind == WayKind.NEVER:
         message = f"{explain_never(way, base)}; nothing was switched"
         raise RequestError(message)
 
@@ -211,5 +227,7 @@ def publications_since(home: PipelineHome, until: datetime | None = None) -> lis
     if not begun:
         return []
     since = parse_iso(begun[-1])
-    published = (entry for entry in read_sequence(home) if entry.kind == PUBLICATION and entry.created_at > since)
+    published = (
+        entry for entry in read_sequence(home) if entry.kind == EntryKind.PUBLICATION and entry.created_at > since
+    )
     return [entry for entry in published if until is None or entry.created_at <= until]

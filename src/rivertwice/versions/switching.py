@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rivertwice.core.errors import RequestError
-from rivertwice.core.installed import base_of
-from rivertwice.core.settings import Settings
-from rivertwice.timeline.served_stamp import follow_stamp
-from rivertwice.timeline.version_records import read_versions
+from rivertwice.core import RequestError, Settings, base_of
+from rivertwice.timeline import follow_stamp, read_versions
 from rivertwice.versions.begin import require_version, way_of
 from rivertwice.versions.serve import require_switchable, served_before
 

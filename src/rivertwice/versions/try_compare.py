@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import NumericType
 
-from rivertwice.definition.definition import Definition
+from rivertwice.definition import Definition
 from rivertwice.versions.try_model import (
     CHANGED,
     DECLARED,

@@ -7,10 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from rivertwice.core.instants import TimeRange
-from rivertwice.definition.definition import Definition
-from rivertwice.definition.fingerprint import ChangedComponent
-from rivertwice.definition.upgrade import find_no_counterpart
+from rivertwice.core import TimeRange
+from rivertwice.definition import ChangedComponent, Definition, find_no_counterpart
 
 LOG, SERVED = "log", "served"
 SAME, COMPARED, INCOMPARABLE = "same", "compared", "incomparable"

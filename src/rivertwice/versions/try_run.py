@@ -13,25 +13,31 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructType
 
-from rivertwice.backfill.model import BackfillPlan
-from rivertwice.backfill.ranges import HalfOpenRange
-from rivertwice.backfill.recompute import Recompute, RetainedLog
-from rivertwice.core.errors import RequestError
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.installed import base_of
-from rivertwice.core.instants import TimeRange, from_ms, iso_of_ms, to_iso, utc_now
-from rivertwice.core.settings import Settings
-from rivertwice.core.waits import Progress
-from rivertwice.definition.bundle import Bundle, build_project_bundle, load_bundle
-from rivertwice.definition.definition import Definition
-from rivertwice.definition.fingerprint import ChangedComponent, compare_fingerprints
-from rivertwice.definition.upgrade import has_same_windows
-from rivertwice.engine.checked import check_bundle, read_verdict
-from rivertwice.engine.compile import result_schema
-from rivertwice.engine.jvm import Spark
+from rivertwice.backfill import BackfillPlan, HalfOpenRange, Recompute, RetainedLog
+from rivertwice.core import (
+    PipelineHome,
+    Progress,
+    RequestError,
+    Settings,
+    TimeRange,
+    base_of,
+    from_ms,
+    iso_of_ms,
+    to_iso,
+    utc_now,
+)
+from rivertwice.definition import (
+    Bundle,
+    ChangedComponent,
+    Definition,
+    build_project_bundle,
+    compare_fingerprints,
+    has_same_windows,
+    load_bundle,
+)
+from rivertwice.engine import Spark, check_bundle, read_verdict, result_schema
 from rivertwice.storage import Table, TableFiles
-from rivertwice.timeline.lineage import Timeline
-from rivertwice.timeline.sequence import head
+from rivertwice.timeline import Timeline, head
 from rivertwice.versions.try_compare import compare_rows, count_rows
 from rivertwice.versions.try_model import (
     COMPARED,

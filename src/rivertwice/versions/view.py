@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rivertwice.backfill.load_state import find_unfinished_load
-from rivertwice.core.errors import DefinitionError
-from rivertwice.core.instants import iso_of_ms, to_iso
-from rivertwice.core.settings import Settings
-from rivertwice.definition.upgrade import ACCEPTED, Way, explain_accepted
-from rivertwice.timeline.sequence import head
-from rivertwice.timeline.served_stamp import serving_by_stamp
-from rivertwice.timeline.version_records import Acceptance, Version, read_versions
+from rivertwice.backfill import find_unfinished_load
+from rivertwice.core import DefinitionError, Settings, iso_of_ms, to_iso
+from rivertwice.definition import Way, WayKind, explain_accepted
+from rivertwice.timeline import Acceptance, Version, head, read_versions, serving_by_stamp
 from rivertwice.versions.accept import find_unready
 from rivertwice.versions.begin import way_of
 from rivertwice.versions.changes import changes_path, read_changes
@@ -106,7 +102,7 @@ def _view(
         way = way_of(settings, version, serving)
         different = way.reasons or (() if comparison is None or outdated else comparison.different)
         if different:
-            way = Way(ACCEPTED, tuple(different))
+            way = Way(WayKind.ACCEPTED, tuple(different))
             unready = (
                 find_unready(settings, name, serving)
                 if head(home) is not None

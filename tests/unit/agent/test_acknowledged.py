@@ -10,7 +10,17 @@ import pytest
 
 from rivertwice.agent import alert_store
 from rivertwice.agent.alert_kinds import body_of, lines_of
-from rivertwice.agent.alert_model import WARNING, AlertCause, Report, State, acknowledge, amend, close, report, resolve
+from rivertwice.agent.alert_model import (
+    AlertCause,
+    AlertSeverity,
+    Report,
+    State,
+    acknowledge,
+    amend,
+    close,
+    report,
+    resolve,
+)
 from rivertwice.agent.alert_store import AlertStore
 from rivertwice.core.errors import RequestError
 from rivertwice.core.settings import Settings
@@ -23,7 +33,7 @@ def begun(times: int = 1) -> State:
     state = State()
     for minute in range(times):
         at = NOW + timedelta(minutes=minute)
-        state = report(state, Report(LAG, WARNING, "lag is 9", "agent"), at)[0]
+        state = report(state, Report(LAG, AlertSeverity.WARNING, "lag is 9", "agent"), at)[0]
         if minute + 1 < times:
             state = resolve(state, lambda alert: alert.cause == LAG, "lag is 0", at)
     return state
@@ -60,7 +70,7 @@ def test_what_does_not_last_cannot_be_acknowledged() -> None:
 def test_an_alert_counts_how_often_it_came_again() -> None:
     state = begun(times=3)
     assert state.alerts[0].times == 3
-    state = report(state, Report(LAG, WARNING, "lag is 10", "agent"), NOW)[0]
+    state = report(state, Report(LAG, AlertSeverity.WARNING, "lag is 10", "agent"), NOW)[0]
     assert state.alerts[0].times == 3
 
 
@@ -73,7 +83,7 @@ def test_a_proposed_repair_is_in_the_message(settings: Settings) -> None:
 
 def test_it_is_stored_and_what_0_1_stored_is_read(settings: Settings) -> None:
     store = AlertStore(settings)
-    store.report(Report(LAG, WARNING, "lag is 9", "agent"), NOW)
+    store.report(Report(LAG, AlertSeverity.WARNING, "lag is 9", "agent"), NOW)
     (alert,) = store.state().alerts
     store.acknowledge(alert.id, "ada", "known", NOW)
     assert AlertStore(settings).state() == store.state()
@@ -93,7 +103,7 @@ def test_an_acknowledgement_that_cannot_be_written_is_refused(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = AlertStore(settings)
-    store.report(Report(LAG, WARNING, "lag is 9", "agent"), NOW)
+    store.report(Report(LAG, AlertSeverity.WARNING, "lag is 9", "agent"), NOW)
     (alert,) = store.state().alerts
 
     def full(*_: object) -> None:

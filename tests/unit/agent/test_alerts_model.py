@@ -7,14 +7,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from rivertwice.agent.alert_model import (
-    CRITICAL,
-    FIRING,
     KEPT,
     KEPT_FOR,
-    RESOLVED,
-    WARNING,
     Alert,
     AlertCause,
+    AlertPhase,
+    AlertSeverity,
     Report,
     RouteState,
     State,
@@ -33,7 +31,7 @@ from rivertwice.agent.alert_model import (
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 SETTLE = timedelta(seconds=60)
-ALL = (CRITICAL, WARNING)
+ALL = (AlertSeverity.CRITICAL, AlertSeverity.WARNING)
 LAG = AlertCause("p", "lag")
 
 
@@ -42,7 +40,11 @@ def at(seconds: float) -> datetime:
 
 
 def seen(
-    state: State, seconds: float, cause: AlertCause = LAG, message: str = "lag is 9", severity: str = WARNING
+    state: State,
+    seconds: float,
+    cause: AlertCause = LAG,
+    message: str = "lag is 9",
+    severity: str = AlertSeverity.WARNING,
 ) -> State:
     return report(state, Report(cause, severity, message, "agent"), at(seconds))[0]
 
@@ -52,9 +54,9 @@ def over(state: State, seconds: float, why: str = "lag is 0") -> State:
 
 
 def test_a_cause_that_lasts_is_one_alert_with_the_newest_message() -> None:
-    state, begun = report(State(), Report(LAG, WARNING, "lag is 9", "agent"), NOW)
+    state, begun = report(State(), Report(LAG, AlertSeverity.WARNING, "lag is 9", "agent"), NOW)
     assert [alert.cause for alert in begun] == [LAG]
-    state, again = report(state, Report(LAG, WARNING, "lag is 12", "agent"), at(30))
+    state, again = report(state, Report(LAG, AlertSeverity.WARNING, "lag is 12", "agent"), at(30))
     assert again == ()
     (alert,) = state.alerts
     assert (alert.since, alert.seen_at, alert.message) == (NOW, at(30), "lag is 12")
@@ -68,7 +70,7 @@ def test_each_route_is_told_once_that_it_begins_and_once_that_it_is_over() -> No
     state, _ = close(over(state, 40), SETTLE, at(99))
     assert due(state.alerts, "ops", ALL) == []
     state, closed = close(state, SETTLE, at(100))
-    assert [one.status for one in closed] == [RESOLVED]
+    assert [one.status for one in closed] == [AlertPhase.RESOLVED]
     (alert,) = due(state.alerts, "ops", ALL)
     assert (alert.id, alert.resolution) == (closed[0].id, "lag is 0")
     state = forget(record_sent(state, alert.id, "ops", alert.status), {"ops": ALL}, at(101))
@@ -77,7 +79,7 @@ def test_each_route_is_told_once_that_it_begins_and_once_that_it_is_over() -> No
 
 def test_an_alert_that_soon_comes_again_is_the_same_and_no_news() -> None:
     state = seen(State(), 0)
-    state = record_sent(state, state.alerts[0].id, "ops", FIRING)
+    state = record_sent(state, state.alerts[0].id, "ops", AlertPhase.FIRING)
     for round_ in range(1, 20):
         state = seen(over(state, 30 * round_), 30 * round_ + 15)
         state, closed = close(state, SETTLE, at(30 * round_ + 16))
@@ -94,13 +96,13 @@ def test_what_begins_again_after_its_end_is_another_alert() -> None:
     state, _ = close(over(seen(State(), 0), 10), SETTLE, at(70))
     state = seen(state, 100)
     first, second = state.alerts
-    assert (first.status, second.status, first.id == second.id) == (RESOLVED, FIRING, False)
+    assert (first.status, second.status, first.id == second.id) == (AlertPhase.RESOLVED, AlertPhase.FIRING, False)
 
 
 def test_what_began_and_ended_while_a_route_was_away_is_one_message() -> None:
     state, _ = close(over(seen(State(), 0), 10), SETTLE, at(70))
     (alert,) = due(state.alerts, "ops", ALL)
-    assert (alert.status, alert.since, alert.resolved_at) == (RESOLVED, NOW, at(10))
+    assert (alert.status, alert.since, alert.resolved_at) == (AlertPhase.RESOLVED, NOW, at(10))
 
 
 def test_what_is_over_but_not_for_long_is_not_told_as_if_it_fired() -> None:
@@ -109,9 +111,9 @@ def test_what_is_over_but_not_for_long_is_not_told_as_if_it_fired() -> None:
 
 def test_a_route_gets_the_alerts_of_its_severities() -> None:
     state = seen(State(), 0)
-    assert due(state.alerts, "pager", [CRITICAL]) == []
-    state = seen(state, 10, severity=CRITICAL)
-    assert [one.severity for one in due(state.alerts, "pager", [CRITICAL])] == [CRITICAL]
+    assert due(state.alerts, "pager", [AlertSeverity.CRITICAL]) == []
+    state = seen(state, 10, severity=AlertSeverity.CRITICAL)
+    assert [one.severity for one in due(state.alerts, "pager", [AlertSeverity.CRITICAL])] == [AlertSeverity.CRITICAL]
 
 
 def test_a_refused_message_holds_up_no_other() -> None:
@@ -159,7 +161,7 @@ def test_the_state_is_bounded_and_resolved_alerts_go_first() -> None:
 
 
 def test_long_messages_are_cut_and_critical_alerts_are_shown_first() -> None:
-    state = seen(seen(State(), 0, message="x" * 9_000), 5, AlertCause("q", "hung"), severity=CRITICAL)
+    state = seen(seen(State(), 0, message="x" * 9_000), 5, AlertCause("q", "hung"), severity=AlertSeverity.CRITICAL)
     shown: list[Alert] = open_alerts(state)
     assert [one.cause.kind for one in shown] == ["hung", "lag"]
     assert len(shown[1].message) == 2_000

@@ -11,7 +11,7 @@ import pytest
 from histories.kinds import definition_files
 from homes.ledger import ledger_row
 from homes.project import make_project
-from rivertwice.agent.awaiting import CAUGHT_UP, FAILED, QUIET, WAITS, StreamLook, Wait, decide, does_rise
+from rivertwice.agent.awaiting import QUIET, StreamLook, Wait, WaitState, decide_wait, does_rise
 from rivertwice.definition.definition import load_definition
 from rivertwice.timeline.intent import Heartbeat
 
@@ -26,40 +26,43 @@ def at(**changes: object) -> StreamLook:
 
 
 def test_what_is_read_is_not_enough_while_the_watermark_is_to_rise() -> None:
-    wait = decide(Wait(ENDS), SEEN)
-    assert (wait.state, wait.covered) == (WAITS, ("t1", 7))
-    assert decide(wait, at(state="idle")).state == WAITS
+    wait = decide_wait(Wait(ENDS), SEEN)
+    assert (wait.state, wait.covered) == (WaitState.WAITS, ("t1", 7))
+    assert decide_wait(wait, at(state="idle")).state == WaitState.WAITS
 
 
 def test_the_batch_after_the_last_record_ends_the_wait() -> None:
-    wait = decide(Wait(ENDS), SEEN)
-    assert decide(wait, at(batch=8)).state == CAUGHT_UP
+    wait = decide_wait(Wait(ENDS), SEEN)
+    assert decide_wait(wait, at(batch=8)).state == WaitState.CAUGHT_UP
 
 
 def test_a_stream_that_never_rests_is_waited_for_no_longer_than_that_batch() -> None:
     further = {"events": {"0": 900, "1": 900}}
-    wait = decide(Wait(ENDS), at(end_offsets=further))
-    assert decide(wait, at(end_offsets={"events": {"0": 1_000, "1": 999}}, batch=8)).state == CAUGHT_UP
+    wait = decide_wait(Wait(ENDS), at(end_offsets=further))
+    assert decide_wait(wait, at(end_offsets={"events": {"0": 1_000, "1": 999}}, batch=8)).state == WaitState.CAUGHT_UP
 
 
 def test_no_batch_is_waited_for_if_the_watermark_stays() -> None:
-    assert decide(Wait(ENDS), replace(SEEN, rises=False)).state == CAUGHT_UP
+    assert decide_wait(Wait(ENDS), replace(SEEN, rises=False)).state == WaitState.CAUGHT_UP
 
 
 def test_a_driver_that_found_nothing_to_read_has_caught_up_once_it_rests() -> None:
-    assert decide(Wait(ENDS), at(batch_s=None)).state == WAITS
-    assert decide(Wait(ENDS), at(batch_s=None, state="idle")).state == CAUGHT_UP
+    assert decide_wait(Wait(ENDS), at(batch_s=None)).state == WaitState.WAITS
+    assert decide_wait(Wait(ENDS), at(batch_s=None, state="idle")).state == WaitState.CAUGHT_UP
 
 
 def test_an_empty_log_is_caught_up_once_the_driver_rests() -> None:
     empty = {"events": {"0": 0, "1": 0}}
-    assert decide(Wait(empty), at(batch=None, batch_s=None, end_offsets={}, state="idle")).state == CAUGHT_UP
+    assert (
+        decide_wait(Wait(empty), at(batch=None, batch_s=None, end_offsets={}, state="idle")).state
+        == WaitState.CAUGHT_UP
+    )
 
 
 @pytest.mark.parametrize("ends", [{}, {"events": {"0": 100}}, {"events": {"0": 100, "1": 49}}])
 def test_a_partition_that_is_behind_is_waited_for(ends: dict[str, dict[str, int]]) -> None:
-    wait = decide(Wait(ENDS), at(end_offsets=ends, state="idle"))
-    assert (wait.state, wait.covered) == (WAITS, None)
+    wait = decide_wait(Wait(ENDS), at(end_offsets=ends, state="idle"))
+    assert (wait.state, wait.covered) == (WaitState.WAITS, None)
 
 
 @pytest.mark.parametrize("seen", [
@@ -70,26 +73,26 @@ def test_a_partition_that_is_behind_is_waited_for(ends: dict[str, dict[str, int]
     replace(SEEN, beat=None),
 ])  # fmt: skip
 def test_only_a_living_drivers_word_counts(seen: StreamLook) -> None:
-    assert decide(Wait(ENDS), replace(seen, rises=False)) == Wait(ENDS)
+    assert decide_wait(Wait(ENDS), replace(seen, rises=False)) == Wait(ENDS)
 
 
 def test_a_restart_does_not_make_the_old_batch_the_one_after() -> None:
-    wait = decide(decide(Wait(ENDS), SEEN), replace(SEEN, epoch=None))
-    wait = decide(wait, replace(at(epoch=4, batch_s=None), epoch=4))
-    assert wait.state == WAITS
+    wait = decide_wait(decide_wait(Wait(ENDS), SEEN), replace(SEEN, epoch=None))
+    wait = decide_wait(wait, replace(at(epoch=4, batch_s=None), epoch=4))
+    assert wait.state == WaitState.WAITS
 
 
 def test_a_long_rest_ends_the_wait_whatever_the_ledger_says() -> None:
-    wait = decide(Wait(ENDS), at(state="idle"))
-    wait = decide(wait, at(state="idle", at=NOW + QUIET - timedelta(seconds=1)))
-    assert wait.state == WAITS
-    assert decide(wait, at(state="idle", at=NOW + QUIET)).state == CAUGHT_UP
+    wait = decide_wait(Wait(ENDS), at(state="idle"))
+    wait = decide_wait(wait, at(state="idle", at=NOW + QUIET - timedelta(seconds=1)))
+    assert wait.state == WaitState.WAITS
+    assert decide_wait(wait, at(state="idle", at=NOW + QUIET)).state == WaitState.CAUGHT_UP
 
 
 def test_a_rest_that_a_batch_interrupted_begins_again() -> None:
-    wait = decide(Wait(ENDS), at(state="idle"))
-    wait = decide(wait, at(at=NOW + QUIET))
-    assert decide(wait, at(state="idle", at=NOW + QUIET)).state == WAITS
+    wait = decide_wait(Wait(ENDS), at(state="idle"))
+    wait = decide_wait(wait, at(at=NOW + QUIET))
+    assert decide_wait(wait, at(state="idle", at=NOW + QUIET)).state == WaitState.WAITS
 
 
 @pytest.mark.parametrize(("seen", "words"), [
@@ -98,12 +101,12 @@ def test_a_rest_that_a_batch_interrupted_begins_again() -> None:
     (replace(SEEN, epoch=None, has_agent=False), "no driver and no agent is running"),
 ])  # fmt: skip
 def test_a_stream_that_will_not_catch_up_ends_the_wait_with_the_reason(seen: StreamLook, words: str) -> None:
-    wait = decide(Wait(ENDS), seen)
-    assert (wait.state, words in wait.reason) == (FAILED, True)
+    wait = decide_wait(Wait(ENDS), seen)
+    assert (wait.state, words in wait.reason) == (WaitState.FAILED, True)
 
 
 def test_a_driver_that_lives_without_an_agent_is_waited_for() -> None:
-    assert decide(Wait(ENDS), replace(SEEN, has_agent=False)).state == WAITS
+    assert decide_wait(Wait(ENDS), replace(SEEN, has_agent=False)).state == WaitState.WAITS
 
 
 @pytest.mark.parametrize(("max_event_ms", "rises"), [(None, False), (60_000, True), (1, False)])

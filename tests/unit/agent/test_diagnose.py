@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lab.faults.lab_project import DEFINITION
-from rivertwice.agent.diagnose import Diagnosis, diagnose
+from rivertwice.agent.diagnose import Diagnosis, find_causes
 from rivertwice.agent.figures import Measures
 from rivertwice.definition.definition import load_definition
 
@@ -20,7 +20,7 @@ LAGGING: dict[str, Any] = {"lag_records": 900, "lag_s": 30.0, "partition_lag": {
 
 
 def causes(**changes: Any) -> list[Diagnosis]:
-    return diagnose(replace(QUIET, **changes), LAB)
+    return find_causes(replace(QUIET, **changes), LAB)
 
 
 def test_a_healthy_stream_has_no_diagnosis() -> None:
@@ -63,7 +63,7 @@ def test_a_hot_partition_is_named() -> None:
 def test_a_trigger_longer_than_a_batch_is_named_before_the_cap() -> None:
     pins = LAB.stream.model_copy(update={"trigger": timedelta(seconds=10)})
     slow = LAB.model_copy(update={"stream": pins})
-    (found,) = diagnose(replace(QUIET, **LAGGING, backpressure_s=60.0, batch_p50_s=0.5), slow)
+    (found,) = find_causes(replace(QUIET, **LAGGING, backpressure_s=60.0, batch_p50_s=0.5), slow)
     assert found.cause == "the stream waits between full batches"
 
 

@@ -21,7 +21,7 @@ from rivertwice.retention.view import observe_claims
 from rivertwice.storage.snapshot import Snapshot
 from rivertwice.storage.table import Table
 from rivertwice.timeline.committed import committed_batches, every_batch, newest_batch
-from rivertwice.timeline.ledger import METADATA_KEY, append_ledger
+from rivertwice.timeline.ledger import LEDGER_KEY, append_ledger
 from rivertwice.timeline.lineage import head_path
 from rivertwice.timeline.sequence import head, last_seq, move_head
 
@@ -43,7 +43,7 @@ def commit(home: PipelineHome, bundle: str, batch: int, *, copied: bool) -> None
     """Commit a batch as the sink does; `copied`: also into the ledger's table."""
     row = ledger_row(batch, bundle=bundle, batch_watermark_ms=batch * HOUR, emitted=1)
     Table(home.tables.changelog).append(
-        emitted("t1", batch, (batch - 1, "a", 10)), transactions={"p#t1": batch}, metadata={METADATA_KEY: row.to_json()}
+        emitted("t1", batch, (batch - 1, "a", 10)), transactions={"p#t1": batch}, metadata={LEDGER_KEY: row.to_json()}
     )
     if copied:
         append_ledger(home, [row])

@@ -20,7 +20,7 @@ from rivertwice.savepoint.operations import record
 from rivertwice.savepoint.operations.record import Restore, write_operation
 from rivertwice.savepoint.proof import record_attempt
 from rivertwice.savepoint.records import encode_record
-from rivertwice.savepoint.recovery import PROVE, ROTATE, WAIT, view_recovery
+from rivertwice.savepoint.recovery import RecoveryStep, view_recovery
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.timeline.intent import write_intent
 
@@ -64,7 +64,7 @@ def plan_restore(settings, home, origin, **changes):
         "t1",
         was_running=True,
         started_at=NOW,
-        step=record.DONE,
+        step=record.OperationStep.DONE,
         planned=True,
         origin=origin.id,
     )
@@ -82,15 +82,15 @@ def alerts(settings):
 )
 def test_the_agent_proves_the_savepoint_of_a_planned_restore(kept):
     settings, home, origin, keeper, jobs = kept
-    assert keeper.look("p", NOW).kind == WAIT
+    assert keeper.look("p", NOW).kind == RecoveryStep.WAIT
     base = plan_restore(settings, home, origin)
-    assert keeper.look("p", NOW).kind == PROVE
+    assert keeper.look("p", NOW).kind == RecoveryStep.PROVE
     assert jobs[0].command[-4:] == ["--pipeline", "p", "--prove", base.id]
-    assert keeper.look("p", NOW).kind == WAIT
+    assert keeper.look("p", NOW).kind == RecoveryStep.WAIT
     base.store.put(f"{base.id}/proof.json", encode_record({"proved": True}))
     jobs[0].returncode = 0
     keeper.look("p", NOW)
-    assert keeper.look("p", NOW + timedelta(hours=1)).kind == WAIT
+    assert keeper.look("p", NOW + timedelta(hours=1)).kind == RecoveryStep.WAIT
     assert (len(jobs), alerts(settings)) == (1, {})
     events = [json.loads(line)["kind"] for line in (settings.home / "agent/events.jsonl").read_text().splitlines()]
     assert events == ["savepoint_due", "savepoint_proved"]
@@ -118,7 +118,7 @@ def test_a_proof_that_cannot_be_had_pages_after_three_tries(kept):
     plan_restore(settings, home, origin)
     for number in range(1, 4):
         now = NOW + timedelta(hours=number)
-        assert keeper.look("p", now).kind == PROVE
+        assert keeper.look("p", now).kind == RecoveryStep.PROVE
         jobs[-1].returncode = 1
         keeper.look("p", now)
         assert ("unproved_start" in alerts(settings)) == (number == 3)
@@ -139,16 +139,16 @@ def test_a_savepoint_is_taken_once_the_objective_needs_one(kept, monkeypatch):
     settings, home, origin, keeper, jobs = kept
     monkeypatch.setattr("rivertwice.savepoint.recovery.read_objective", lambda *_: timedelta(minutes=1))
     monkeypatch.setattr(savepoints, "read_objective", lambda *_: timedelta(minutes=1))
-    assert keeper.look("p", NOW).kind == WAIT
+    assert keeper.look("p", NOW).kind == RecoveryStep.WAIT
     origin.store.delete(f"{origin.id}/proof.json")  # now all four batches would be replayed
     monkeypatch.setattr("rivertwice.savepoint.recovery.BATCH_S", 5.0)
-    assert keeper.look("p", NOW).kind == ROTATE
+    assert keeper.look("p", NOW).kind == RecoveryStep.ROTATE
     assert jobs[0].command[-2:] == ["--pipeline", "p"]
     shown = to_plain(view_pipeline(settings, "p", NOW))["recovery"]
     assert (shown["batches"], shown["objective_s"], shown["over"]) == (4, 60.0, False)
     write_intent(home, "stopped", "test", NOW)
     jobs[0].returncode = 1
-    assert keeper.look("p", NOW + timedelta(hours=9)).kind == WAIT
+    assert keeper.look("p", NOW + timedelta(hours=9)).kind == RecoveryStep.WAIT
 
 
 def test_status_says_what_a_fall_back_takes_and_what_waits_for_its_proof(kept):

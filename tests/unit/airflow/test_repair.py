@@ -22,7 +22,7 @@ from rivertwice.airflow.alerts import Place, ReportedError, report_gate
 from rivertwice.airflow.dag_names import reconcile_of
 from rivertwice.airflow.web_alerts import keep_why
 from rivertwice.airflow.web_registry import ActRequest
-from rivertwice.backfill.store import load_plan
+from rivertwice.backfill.store import load_backfill_plan
 from rivertwice.core.errors import LogGapError
 from rivertwice.core.instants import utc_now
 from rivertwice.definition.definition import load_definition
@@ -140,7 +140,7 @@ def test_a_late_burst_is_repaired_as_approved_and_its_alert_ends(run: Run) -> No
     assert record.outcome == "waiting"
 
     backfill = run.answered(YES)
-    plan = load_plan(run.home, backfill)
+    plan = load_backfill_plan(run.home, backfill)
     assert plan.ranges == hours((0, 2))
     (record,) = Repairs(run.home).read()
     assert (record.outcome, record.by) == ("running", "ada in Airflow")

@@ -5,7 +5,7 @@ from rivertwice.backfill.audit import audit_backfill, read_audit
 from rivertwice.backfill.model import BackfillView
 from rivertwice.backfill.observe import observe_backfill
 from rivertwice.backfill.plan import plan_backfill
-from rivertwice.backfill.store import ChunkRecord, app_of, save_plan, stamp_rows
+from rivertwice.backfill.store import ChunkRecord, backfill_app, save_plan, stamp_rows
 from rivertwice.core.errors import AuditError, LostRaceError
 from rivertwice.storage.table import Table
 
@@ -87,7 +87,7 @@ def test_a_column_of_another_type_than_the_changelogs_fails(made):
     at = table.schema.get_field_index("n")
     Table(home.tables.corrections).append(
         table.set_column(at, "n", table["n"].cast("int32")),
-        transactions={app_of(plan.id): 0},
+        transactions={backfill_app(plan.id): 0},
         metadata={"backfill": ChunkRecord(0, 1, {0: 10}).to_json(plan.id)},
     )
     Table(home.tables.corrections).append(

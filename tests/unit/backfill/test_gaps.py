@@ -10,7 +10,7 @@ from rivertwice.backfill.model import BatchZone, DoubtfulWindows
 from rivertwice.backfill.observe import observe_backfill
 from rivertwice.backfill.plan import plan_backfill
 from rivertwice.core.errors import LogGapError
-from rivertwice.log.gaps import EXPIRED, Acceptance, Gap, record_acceptance
+from rivertwice.log.gaps import Acceptance, Gap, GapReason, record_acceptance
 from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.lineage import Fork, Timeline, create_timeline
 from rivertwice.timeline.sequence import move_head
@@ -74,7 +74,7 @@ def test_gaps_of_the_heads_path_are_observed_with_the_archive_of_now(tmp_path, m
     settings, home, bundle = make_home(tmp_path, batches=4)
     monkeypatch.setattr("rivertwice.backfill.observe._in_kafka", lambda *_: {0: (50, 60)})
     monkeypatch.setattr("rivertwice.backfill.observe.archived_segments", lambda *_: [{0: (0, 44)}])
-    gap = Gap("p", "t1", 3, "flights", "id", EXPIRED, {0: (40, 50)}, {0: (40, 44)}, 3 * HOUR, 6 * HOUR, NOW)
+    gap = Gap("p", "t1", 3, "flights", "id", GapReason.EXPIRED, {0: (40, 50)}, {0: (40, 44)}, 3 * HOUR, 6 * HOUR, NOW)
     gap.record(home)
     parent = Timeline.load(home, "t1")
     genesis = {"flights": {"0": 50}}

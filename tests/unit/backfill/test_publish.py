@@ -9,7 +9,7 @@ from rivertwice.backfill.audit import audit_backfill
 from rivertwice.backfill.observe import observe_backfill
 from rivertwice.backfill.plan import plan_backfill
 from rivertwice.backfill.publish import publish_backfill
-from rivertwice.backfill.store import load_plan, save_plan
+from rivertwice.backfill.store import load_backfill_plan, save_plan
 from rivertwice.core.errors import AuditError, FingerprintError, LostRaceError, RequestError
 from rivertwice.core.plain import to_plain
 from rivertwice.read.backfills import list_of_backfills
@@ -50,7 +50,7 @@ def test_publishing_the_same_backfill_again_returns_its_entry(made):
     settings, home, _ = made
     plan = planned(settings, home, 1, 3)
     first = publish_backfill(settings, plan)
-    assert publish_backfill(settings, load_plan(home, plan.id)) == first
+    assert publish_backfill(settings, load_backfill_plan(home, plan.id)) == first
     assert len(read_sequence(home)) == 2
 
 

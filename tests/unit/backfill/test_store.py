@@ -6,7 +6,7 @@ from homes.backfill import asked, hours, view
 from rivertwice.backfill.plan import plan_backfill
 from rivertwice.backfill.store import (
     list_backfills,
-    load_plan,
+    load_backfill_plan,
     note_planned,
     plan_from_json,
     plan_to_json,
@@ -41,7 +41,7 @@ def test_a_plan_survives_json_unchanged(plan):
 
 def test_a_stored_plan_is_loaded_as_the_very_same_value(home, plan):
     assert save_plan(home, plan) == plan
-    assert load_plan(home, plan.id) == plan
+    assert load_backfill_plan(home, plan.id) == plan
     assert list_backfills(home) == [plan.id]
 
 
@@ -60,22 +60,22 @@ def test_a_plan_changed_on_disk_is_refused(home, plan):
     stored["plan"]["ranges"] = [[0, 3_600_000]]
     path_of(home, plan).write_text(json.dumps(stored))
     with pytest.raises(RequestError, match="was changed after it was written"):
-        load_plan(home, plan.id)
+        load_backfill_plan(home, plan.id)
 
 
 def test_a_plan_of_another_format_is_refused(home, plan):
     save_plan(home, plan)
     path_of(home, plan).write_text(json.dumps({"format": 2}))
     with pytest.raises(RequestError, match="has format 2, this version reads 1"):
-        load_plan(home, plan.id)
+        load_backfill_plan(home, plan.id)
 
 
 def test_an_unknown_backfill_is_refused_and_an_unsafe_id_is_no_path(home, plan):
     save_plan(home, plan)
     with pytest.raises(RequestError, match=f"no backfill bf-none of p; known: {plan.id}"):
-        load_plan(home, "bf-none")
+        load_backfill_plan(home, "bf-none")
     with pytest.raises(ConfigError):
-        load_plan(home, "../../etc")
+        load_backfill_plan(home, "../../etc")
 
 
 def test_a_session_plan_survives_json_and_names_only_overlapping_keys(home):
@@ -84,7 +84,7 @@ def test_a_session_plan_survives_json_and_names_only_overlapping_keys(home):
         world.commit(batch)
     plan = world.plan((10_400, 12_000))
     assert plan_from_json(json.loads(json.dumps(plan_to_json(plan)))) == plan
-    assert save_plan(home, plan) == load_plan(home, plan.id) == plan
+    assert save_plan(home, plan) == load_backfill_plan(home, plan.id) == plan
     assert plan.windows == 2
     stored = path_of(home, plan).read_text()
     assert "ann" in stored

@@ -6,7 +6,7 @@ import pytest
 
 from histories.kinds import definition_files
 from rivertwice.definition.definition import Definition, parse_files
-from rivertwice.definition.upgrade import ACCEPTED, COMPARED, NEVER, Way, decide_way, explain_accepted, has_same_windows
+from rivertwice.definition.upgrade import Way, WayKind, decide_way, explain_accepted, has_same_windows
 
 Edits = tuple[tuple[str, str], ...]
 
@@ -70,7 +70,7 @@ OTHER_KINDS = [("tumbling", "hopping"), ("tumbling", "session"), ("session", "jo
 @pytest.mark.parametrize("change", COMPARABLE)
 def test_rows_can_be_compared_after_a_change_of(change: str) -> None:
     kind, edits = COMPARABLE[change]
-    assert decide_way(parsed(kind), parsed(kind, edits)) == Way(COMPARED)
+    assert decide_way(parsed(kind), parsed(kind, edits)) == Way(WayKind.COMPARED)
 
 
 @pytest.mark.parametrize("change", INCOMPARABLE)
@@ -78,22 +78,22 @@ def test_a_person_must_accept_the_rows_after_a_change_of(change: str) -> None:
     kind, edits, why = INCOMPARABLE[change]
     old, new = parsed(kind), parsed(kind, edits)
     for way in (decide_way(old, new), decide_way(new, old)):
-        assert way.kind == ACCEPTED
+        assert way.kind == WayKind.ACCEPTED
     assert why in decide_way(old, new).text
     assert why in explain_accepted(decide_way(old, new), "histories@v2")
 
 
 @pytest.mark.parametrize(("old", "new"), OTHER_KINDS)
 def test_windows_of_another_kind_have_no_rows_in_common(old: str, new: str) -> None:
-    assert decide_way(parsed(old), parsed(new)).kind == ACCEPTED
-    assert decide_way(parsed(new), parsed(old)).kind == ACCEPTED
+    assert decide_way(parsed(old), parsed(new)).kind == WayKind.ACCEPTED
+    assert decide_way(parsed(new), parsed(old)).kind == WayKind.ACCEPTED
 
 
 def test_rows_of_a_fold_are_named_by_their_source() -> None:
     old = parsed("fold of sources")
     names = list(old.sources)
     renamed = parsed("fold of sources", ((f"  {names[1]}:", "  other:"), ("{k: {others: j}}", "{k: {other: j}}")))
-    assert decide_way(old, old).kind == COMPARED
+    assert decide_way(old, old).kind == WayKind.COMPARED
     assert "the name other is new or means another topic" in decide_way(old, renamed).text
 
 
@@ -103,13 +103,13 @@ def test_a_type_that_only_spark_knows_makes_a_key_incomparable_and_no_other_colu
         decide_way(old, old, {"k": ("string", "int")}).text
         == "the key k changed from string to int, so its values cannot be matched"
     )
-    assert decide_way(old, old, {"n": ("bigint", "int")}) == Way(COMPARED)
+    assert decide_way(old, old, {"n": ("bigint", "int")}) == Way(WayKind.COMPARED)
 
 
 @pytest.mark.parametrize(("old", "new"), [((), UPDATES), (UPDATES, ()), (UPDATES, UPDATES), (UPDATES, SIZE)])
 def test_open_windows_in_a_table_of_their_own_are_never_switched(old: Edits, new: Edits) -> None:
     way = decide_way(parsed("tumbling", old), parsed("tumbling", new))
-    assert way.kind == NEVER
+    assert way.kind == WayKind.NEVER
     assert "has emit: updates" in way.text
 
 

@@ -17,7 +17,7 @@ from rivertwice.cli.main import cli
 from rivertwice.core.errors import DefinitionError
 from rivertwice.definition.bundle import build_bundle, bundle_id, load_bundle, rename
 from rivertwice.definition.definition import load_all, load_definition, parse_files, read_files
-from rivertwice.definition.json_schema_file import json_schema
+from rivertwice.definition.json_schema_file import schema_of_definitions
 from rivertwice.definition.parts import format_duration, parse_duration
 
 
@@ -44,7 +44,7 @@ def test_the_flight_pipeline_says_what_the_story_needs() -> None:
 
 def test_the_published_json_schema_is_current() -> None:
     published = (REPOSITORY / "docs" / "pipeline.schema.json").read_text()
-    assert published == json_schema(), (
+    assert published == schema_of_definitions(), (
         "write rivertwice.definition.json_schema_file.json_schema() to docs/pipeline.schema.json"
     )
 

@@ -7,14 +7,14 @@ from pathlib import Path
 from homes.orders import copy_orders, orders
 from homes.project import replace_text
 from rivertwice.definition.definition import load_definition
-from rivertwice.definition.lint import HOLDS, NOT_CHECKED, _schema_ids
+from rivertwice.definition.lint import LintLevel, _schema_ids
 
 
 def test_pinned_schemas_are_safe_and_records_without_an_id_are_not(tmp_path: Path) -> None:
     (found,) = _schema_ids(orders())
-    assert (found.state, "1, 2, 3" in found.told) == (HOLDS, True)
+    assert (found.state, "1, 2, 3" in found.told) == (LintLevel.HOLDS, True)
     folder = copy_orders(tmp_path)
     for path in folder.glob("schemas/orders-*.avsc"):
         path.unlink()
     replace_text(folder / "pipeline.yaml", "framing: confluent", "framing: none")
-    assert [one.state for one in _schema_ids(load_definition(folder))] == [NOT_CHECKED]
+    assert [one.state for one in _schema_ids(load_definition(folder))] == [LintLevel.NOT_CHECKED]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rivertwice.definition.patterns import JAVA, RE2, PatternError, match_whole, matcher_of
+from rivertwice.definition.patterns import JAVA_ENGINE, RE2, PatternError, match_whole, matcher_of
 
 STEADY = (
     r"[a-z][a-z0-9]{0,15}", r"[A-Z]{3}", r"[A-Z0-9]{2}", r"u[0-9]+", r"[A-Z]+-[0-9]+", r"[0-9]+(?:\.[0-9]+)?", r".*", r"(?s).+",
@@ -38,7 +38,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("pattern", STEADY)
 def test_a_steady_pattern_stays_with_java(pattern: str) -> None:
-    assert matcher_of(pattern).engine == JAVA
+    assert matcher_of(pattern).engine == JAVA_ENGINE
 
 
 @pytest.mark.parametrize("pattern", UNSTEADY)

@@ -11,7 +11,7 @@ from histories import two_sources as two
 from rivertwice.core.errors import DefinitionError
 from rivertwice.definition.definition import parse_files
 from rivertwice.definition.fingerprint import compare_fingerprints, fingerprint_of
-from rivertwice.definition.lint import NOT_CHECKED, contract_of, lint_definition
+from rivertwice.definition.lint import LintLevel, contract_of, lint_definition
 from rivertwice.engine.relations import metric_names
 from rivertwice.engine.session import watermark_confs
 
@@ -89,7 +89,7 @@ def test_the_lint_names_what_an_idle_source_does() -> None:
     for policy, word in (("min", "open"), ("max", "late")):
         definition = two.two_sources(watermark_policy=policy)
         (found,) = [one for one in lint_definition(definition, {}) if one.check == "idle source"]
-        assert found.state == NOT_CHECKED
+        assert found.state == LintLevel.NOT_CHECKED
         assert word in found.told
     assert "a 5 seconds, b 20 seconds" in contract_of(definition)["watermark"]
     single = two.two_sources(sources=ONLY_A)

@@ -11,7 +11,7 @@ from histories.kinds import definition_files
 from homes.project import FLIGHTS, replace_text
 from rivertwice.definition.bundle import Bundle, build_bundle
 from rivertwice.definition.fingerprint import DECODE, SEMANTICS, STATE
-from rivertwice.definition.upgrade import CARRIED, REFUSED, RESUME, SAME, decide_upgrade
+from rivertwice.definition.upgrade import CARRIED, UpgradeKind, decide_upgrade
 
 
 @pytest.fixture
@@ -41,7 +41,11 @@ def test_what_does_not_shape_the_state_is_carried_over(
 ) -> None:
     before, after = changed(folder, file, old, new)
     found = decide_upgrade(before, after, before.fingerprint.hashes())
-    assert (found.way, {change.component for change in found.changes}, found.obstacles) == (RESUME, components, {})
+    assert (found.way, {change.component for change in found.changes}, found.obstacles) == (
+        UpgradeKind.RESUME,
+        components,
+        {},
+    )
 
 
 @pytest.mark.proves("howto-upgrade.md#what-can-change", "guarantees.md#upgrade")
@@ -60,27 +64,27 @@ def test_what_the_checkpoint_rests_on_is_refused_by_name(
 ) -> None:
     before, after = changed(folder, file, old, new)
     found = decide_upgrade(before, after, before.fingerprint.hashes())
-    assert found.way == REFUSED
+    assert found.way == UpgradeKind.REFUSED
     assert why in found.obstacles[component]
 
 
 def test_words_that_mean_the_same_are_no_upgrade(folder: Path) -> None:
     before, after = changed(folder, "transform.sql", "FROM flights", "FROM\n  flights")
     assert before.id != after.id
-    assert decide_upgrade(before, after, before.fingerprint.hashes()).way == SAME
+    assert decide_upgrade(before, after, before.fingerprint.hashes()).way == UpgradeKind.SAME
 
 
 def test_a_release_that_reads_the_old_definition_otherwise_is_an_obstacle(folder: Path) -> None:
     bundle = build_bundle(folder)
     found = decide_upgrade(bundle, bundle, {**bundle.fingerprint.hashes(), "state": "of another compiler"})
-    assert (found.way, set(found.obstacles)) == (REFUSED, {"release"})
+    assert (found.way, set(found.obstacles)) == (UpgradeKind.REFUSED, {"release"})
     assert "changed: state" in found.obstacles["release"]
 
 
 def test_the_watermark_of_several_sources_is_not_carried_over(two_sources: tuple[Bundle, Bundle]) -> None:
     before, after = two_sources
     found = decide_upgrade(before, after, before.fingerprint.hashes())
-    assert (found.way, set(found.obstacles)) == (REFUSED, {"watermark"})
+    assert (found.way, set(found.obstacles)) == (UpgradeKind.REFUSED, {"watermark"})
 
 
 @pytest.fixture
@@ -106,14 +110,14 @@ def test_nothing_of_the_state_and_all_other_decoding_is_carried_over() -> None:
 @pytest.mark.parametrize(
     ("kind", "file", "old", "new", "way"),
     [
-        ("session", "pipeline.yaml", "watermark: 20 s", "watermark: 30 s", RESUME),
-        ("session", "pipeline.yaml", "policy: side_output", "policy: drop", RESUME),
-        ("session", "rows.sql", "v <> 7", "v <> 8", REFUSED),
-        ("session", "pipeline.yaml", "max_future: 10000 days", "max_future: 1 day", REFUSED),
-        ("joined intervals", "pipeline.yaml", "watermark: 20 s", "watermark: 30 s", RESUME),
-        ("joined intervals", "pipeline.yaml", "required: [k, v]", "required: [k]", REFUSED),
-        ("fold", "pipeline.yaml", "max_future: 10000 days", "max_future: 1 day", REFUSED),
-        ("fold", "fold.py", "== 7", "== 8", REFUSED),
+        ("session", "pipeline.yaml", "watermark: 20 s", "watermark: 30 s", UpgradeKind.RESUME),
+        ("session", "pipeline.yaml", "policy: side_output", "policy: drop", UpgradeKind.RESUME),
+        ("session", "rows.sql", "v <> 7", "v <> 8", UpgradeKind.REFUSED),
+        ("session", "pipeline.yaml", "max_future: 10000 days", "max_future: 1 day", UpgradeKind.REFUSED),
+        ("joined intervals", "pipeline.yaml", "watermark: 20 s", "watermark: 30 s", UpgradeKind.RESUME),
+        ("joined intervals", "pipeline.yaml", "required: [k, v]", "required: [k]", UpgradeKind.REFUSED),
+        ("fold", "pipeline.yaml", "max_future: 10000 days", "max_future: 1 day", UpgradeKind.REFUSED),
+        ("fold", "fold.py", "== 7", "== 8", UpgradeKind.REFUSED),
     ],
 )
 def test_sessions_and_intervals_carry_over_watermark_and_late_policy_alone(
@@ -126,4 +130,4 @@ def test_sessions_and_intervals_carry_over_watermark_and_late_policy_alone(
     before, after = changed(folder, file, old, new)
     found = decide_upgrade(before, after, before.fingerprint.hashes())
     assert found.way == way
-    assert way == RESUME or "compared" in str(found.obstacles) or "shapes the state" in str(found.obstacles)
+    assert way == UpgradeKind.RESUME or "compared" in str(found.obstacles) or "shapes the state" in str(found.obstacles)

@@ -15,8 +15,8 @@ from rivertwice.core.settings import Settings
 from rivertwice.definition.bundle import Bundle, build_bundle, bundle_id, load_bundle, save_bundle, write_folder
 from rivertwice.definition.definition import Definition, load_definition
 from rivertwice.definition.fingerprint import fingerprint_of
-from rivertwice.definition.lint import HOLDS, NOT_CHECKED, contract_of, lint_definition
-from rivertwice.definition.upgrade import SAME, decide_upgrade
+from rivertwice.definition.lint import LintLevel, contract_of, lint_definition
+from rivertwice.definition.upgrade import UpgradeKind, decide_upgrade
 
 
 def load(folder: Path, deliver: str) -> Definition:
@@ -96,9 +96,9 @@ def test_the_contract_names_every_sink_and_lint_those_that_may_repeat(tmp_path: 
     assert (
         "k (kafka topic out): exactly_once; p (postgres table s.t): effectively_once" in contract_of(safe)["boundary"]
     )
-    assert unsafe(safe)[0] == HOLDS
+    assert unsafe(safe)[0] == LintLevel.HOLDS
     state, told = unsafe(load(tmp_path, f"{{{KAFKA}, {PLAIN}}}"))
-    assert (state, "again to t (at_least_once)" in told) == (NOT_CHECKED, True)
+    assert (state, "again to t (at_least_once)" in told) == (LintLevel.NOT_CHECKED, True)
     assert "nothing is promised beyond the tables" in contract_of(load_definition(FLIGHTS))["boundary"]
 
 
@@ -131,6 +131,6 @@ def test_a_stored_definition_with_a_webhook_still_loads_and_upgrades(tmp_path: P
     save_bundle(stored, tmp_path / "bundles")
     old = load_bundle(tmp_path / "bundles", stored.id)
     assert (list(old.definition.deliver), old.fingerprint.hashes()) == (["k"], new.fingerprint.hashes())
-    assert decide_upgrade(old, new, old.fingerprint.hashes()).way == SAME
+    assert decide_upgrade(old, new, old.fingerprint.hashes()).way == UpgradeKind.SAME
     write_folder(stored, settings.frozen_definitions / "p")
     assert list(load_definition(settings.definition_folder("p")).deliver) == ["k"]

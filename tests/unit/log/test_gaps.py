@@ -10,30 +10,21 @@ import pytest
 from rivertwice.core.errors import RequestError
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.instants import from_ms
-from rivertwice.log.gaps import (
-    BACKWARDS,
-    EXPIRED,
-    Acceptance,
-    Gap,
-    accepted_gaps,
-    bound_event_time,
-    find_gap,
-    record_acceptance,
-)
+from rivertwice.log.gaps import Acceptance, Gap, GapReason, accepted_gaps, bound_event_time, find_gap, record_acceptance
 
 NOW = from_ms(1_000_000)
-GAP = Gap("p", "t1", 7, "events", "id", EXPIRED, {0: (70, 90), 2: (5, 6)}, {0: (70, 80)}, 500, 2_000_000, NOW)
+GAP = Gap("p", "t1", 7, "events", "id", GapReason.EXPIRED, {0: (70, 90), 2: (5, 6)}, {0: (70, 80)}, 500, 2_000_000, NOW)
 
 
 @pytest.mark.proves("guarantees.md#what-everything-needs")
 def test_a_stream_before_kafkas_begin_has_a_gap_of_the_records_between() -> None:
-    assert find_gap({0: 70, 1: 3}, {0: 90, 1: 3}, {0: 95, 1: 3}) == (EXPIRED, {0: (70, 90)})
+    assert find_gap({0: 70, 1: 3}, {0: 90, 1: 3}, {0: 95, 1: 3}) == (GapReason.EXPIRED, {0: (70, 90)})
     assert find_gap({0: 70, 1: 3}, {0: 70, 1: 0}, {0: 70, 1: 3}) is None
 
 
 def test_a_log_that_ends_before_the_streams_place_ran_backwards() -> None:
-    assert find_gap({0: 70, 1: 3}, {0: 0, 1: 0}, {0: 60, 1: 3}) == (BACKWARDS, {0: (60, 70)})
-    assert find_gap({0: 70, 1: 3}, {0: 0}, {0: 70}) == (BACKWARDS, {1: (0, 3)})
+    assert find_gap({0: 70, 1: 3}, {0: 0, 1: 0}, {0: 60, 1: 3}) == (GapReason.BACKWARDS, {0: (60, 70)})
+    assert find_gap({0: 70, 1: 3}, {0: 0}, {0: 70}) == (GapReason.BACKWARDS, {1: (0, 3)})
 
 
 def test_a_lost_records_latest_event_time_is_bounded_by_its_timestamp() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from rivertwice.read.explain import choose_acts
 from rivertwice.read.explain_model import Address, DeadRecord, ExplainedVerdict, judge_age
-from rivertwice.timeline.verdicts import AGREES, DEFECT, LATE, OPEN
+from rivertwice.timeline.verdicts import Verdict
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 END = START + timedelta(hours=1)
@@ -28,7 +28,7 @@ def letter(state: str, *, amendment: int | None = None, of_row: bool | None = No
 
 def acts(**changed: Any) -> list[str]:
     usual: dict[str, Any] = {
-        "is_closed": True, "is_current": True, "truth_differs": None, "verdicts": [verdict(AGREES)], "dead": [],
+        "is_closed": True, "is_current": True, "truth_differs": None, "verdicts": [verdict(Verdict.AGREES)], "dead": [],
         "published": None, "amendments": 0,
     }  # fmt: skip
     repaired = changed.pop("repaired", (START, END))
@@ -39,22 +39,22 @@ def test_a_number_that_agrees_needs_nothing() -> None:
     assert acts() == []
 
 
-@pytest.mark.parametrize("word", [LATE, DEFECT])
+@pytest.mark.parametrize("word", [Verdict.LATE, Verdict.DEFECT])
 def test_a_number_found_late_or_defect_is_recomputed(word: str) -> None:
     assert acts(verdicts=[verdict(word)]) == [BACKFILL]
 
 
 def test_a_verdict_on_the_stream_alone_asks_for_no_backfill() -> None:
-    assert acts(verdicts=[verdict(AGREES), verdict(LATE, pair="stream")]) == []
+    assert acts(verdicts=[verdict(Verdict.AGREES), verdict(Verdict.LATE, pair="stream")]) == []
 
 
 def test_a_verdict_that_is_out_of_date_is_asked_for_again() -> None:
-    assert acts(verdicts=[verdict(LATE, stale="published after it")]) == [RECONCILE]
+    assert acts(verdicts=[verdict(Verdict.LATE, stale="published after it")]) == [RECONCILE]
 
 
 def test_a_truth_that_was_computed_decides_alone() -> None:
     assert acts(truth_differs=True, verdicts=[]) == [BACKFILL]
-    assert acts(truth_differs=False, verdicts=[verdict(LATE, stale="old")]) == []
+    assert acts(truth_differs=False, verdicts=[verdict(Verdict.LATE, stale="old")]) == []
 
 
 def test_an_open_window_waits() -> None:
@@ -73,11 +73,11 @@ def test_an_amendment_after_the_number_was_computed_is_counted() -> None:
 
 
 def test_a_kind_whose_windows_are_not_published_is_computed_beside() -> None:
-    assert acts(repaired=None, verdicts=[verdict(DEFECT)]) == ["rivertwice upgrade sums --new-version"]
+    assert acts(repaired=None, verdicts=[verdict(Verdict.DEFECT)]) == ["rivertwice upgrade sums --new-version"]
 
 
 def test_what_is_not_served_yet_comes_first() -> None:
-    assert acts(is_current=False, verdicts=[verdict(LATE)]) == ["rivertwice served rebuild sums", BACKFILL]
+    assert acts(is_current=False, verdicts=[verdict(Verdict.LATE)]) == ["rivertwice served rebuild sums", BACKFILL]
 
 
 @pytest.mark.proves("guarantees.md#verdicts")
@@ -89,14 +89,14 @@ def test_what_is_not_served_yet_comes_first() -> None:
         ({"published": 7}, "the window was published after it (sequence 7)"),
         ({"published": 4}, None),
         ({"last_read": 13}, "batch 13 may have read records of the window after it"),
-        ({"verdict": OPEN}, "the window was open then, and is closed now"),
-        ({"verdict": OPEN, "is_closed": False}, None),
+        ({"verdict": Verdict.OPEN}, "the window was open then, and is closed now"),
+        ({"verdict": Verdict.OPEN, "is_closed": False}, None),
         ({"pair": "stream", "published": 7}, None),
     ],
 )
 def test_a_verdict_holds_until_something_happened_to_the_window(changed: dict[str, Any], why: str | None) -> None:
     usual: dict[str, Any] = {
-        "pair": "served", "verdict": AGREES, "sequence": 5, "batch": 12, "left_by": None, "published": None, "last_read": 9,
+        "pair": "served", "verdict": Verdict.AGREES, "sequence": 5, "batch": 12, "left_by": None, "published": None, "last_read": 9,
         "is_closed": True,
     }  # fmt: skip
     assert judge_age(**{**usual, **changed}) == why

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from rivertwice.agent.alert_model import CRITICAL, WARNING, Alert, AlertCause, RouteState, State
+from rivertwice.agent.alert_model import Alert, AlertCause, AlertSeverity, RouteState, State
 from rivertwice.agent.alert_routes import Routes
 from rivertwice.core.plain import to_plain
 from rivertwice.core.settings import Settings
 from rivertwice.read.alerts import describe_alerts, read_past
-from rivertwice.timeline.verdicts import LATE
+from rivertwice.timeline.verdicts import Verdict
 from rivertwice.upkeep.window_repairs import Proposal, RepairOutcome, RepairRecord
 
 NOW = datetime(2026, 11, 27, 3, tzinfo=UTC)
@@ -22,10 +22,10 @@ SETTINGS = Settings(project=Path("/project"), home=Path("/home"))
 ROUTES = Routes.model_validate(
     {"routes": {"ops": {"to": "file", "path": "/x"}, "pager": {"to": "file", "path": "/y", "severities": ["critical"]}}}
 )
-PROPOSAL = Proposal("rc-1", ("late_share",), ((0, 3_600_000),), 1, {LATE: 4}, 90)
+PROPOSAL = Proposal("rc-1", ("late_share",), ((0, 3_600_000),), 1, {Verdict.LATE: 4}, 90)
 
 
-def alert(kind: str, pipeline: str = "p", severity: str = WARNING, **changes: Any) -> Alert:
+def alert(kind: str, pipeline: str = "p", severity: str = AlertSeverity.WARNING, **changes: Any) -> Alert:
     return Alert(AlertCause(pipeline, kind), severity, f"{kind} is bad", "agent", NOW, NOW, **changes)
 
 
@@ -42,7 +42,8 @@ def shown(state: State, past: list[dict[str, Any]] | None = None, repairs: list[
 
 def test_alerts_of_other_pipelines_are_not_shown_and_those_of_the_home_are() -> None:
     found = shown(
-        State((alert("lag"), alert("lag", "q"), alert("agent_dead", "", CRITICAL))), [line("lag", pipeline="q")]
+        State((alert("lag"), alert("lag", "q"), alert("agent_dead", "", AlertSeverity.CRITICAL))),
+        [line("lag", pipeline="q")],
     )
     assert [(each["kind"], each["whole_home"]) for each in found["open"]] == [("agent_dead", True), ("lag", False)]
     assert found["over"] == []
@@ -50,7 +51,9 @@ def test_alerts_of_other_pipelines_are_not_shown_and_those_of_the_home_are() -> 
 
 
 def test_an_alert_has_its_next_act_or_command_and_says_who_was_informed() -> None:
-    (late, lag) = shown(State((alert("late_share", severity=CRITICAL, sent={"ops": "firing"}), alert("lag"))))["open"]
+    (late, lag) = shown(
+        State((alert("late_share", severity=AlertSeverity.CRITICAL, sent={"ops": "firing"}), alert("lag")))
+    )["open"]
     assert (late["acts"], late["sent_to"], late["waits_for"]) == (["repair"], ["ops"], ["pager"])
     assert lag["acts"] == []
     assert lag["command"].endswith("diagnose p")

@@ -19,7 +19,7 @@ from rivertwice.read.export import JsonLines, export_rows
 from rivertwice.read.find import find_rows
 from rivertwice.storage.table import Table
 from rivertwice.timeline.served import export_sha256
-from rivertwice.timeline.served_stamp import METADATA_KEY, ServedStamp
+from rivertwice.timeline.served_stamp import SERVED_KEY, ServedStamp
 from unit.read.test_show import runner
 
 NAMES = SCHEMA.names[1:]
@@ -67,7 +67,7 @@ def test_the_same_rows_in_other_files_are_the_same_bytes(tmp_path: Path, ending:
     rows = Table(home.tables.served).read()
     assert rows is not None
     backwards = rows.take(pa.array(range(rows.num_rows - 1, -1, -1)))
-    Table(home.tables.served).overwrite(backwards, metadata={METADATA_KEY: ServedStamp(1, "t1", 9).plain()})
+    Table(home.tables.served).overwrite(backwards, metadata={SERVED_KEY: ServedStamp(1, "t1", 9).plain()})
     after = exported(settings, tmp_path / f"after.{ending}")
     assert after["sha256"] == before["sha256"]
 
@@ -155,7 +155,7 @@ def test_values_of_every_type_are_written(tmp_path: Path) -> None:
             "yes": pa.array([True, None]),
         }
     )
-    Table(home.tables.served).append(rows, metadata={METADATA_KEY: ServedStamp(1, "t1", 9).plain()})
+    Table(home.tables.served).append(rows, metadata={SERVED_KEY: ServedStamp(1, "t1", 9).plain()})
     exported(settings, tmp_path / "rows.jsonl")
     first, second = (tmp_path / "rows.jsonl").read_text().splitlines()
     assert first == (
@@ -176,6 +176,6 @@ def test_values_of_every_type_are_written(tmp_path: Path) -> None:
 def test_the_rows_of_an_export_are_of_one_version_of_the_table(tmp_path: Path) -> None:
     settings, home = make_served(tmp_path, days=2)
     rows = find_rows(settings, "p")
-    Table(home.tables.served).overwrite(SCHEMA.empty_table(), metadata={METADATA_KEY: ServedStamp(1, "t1", 9).plain()})
+    Table(home.tables.served).overwrite(SCHEMA.empty_table(), metadata={SERVED_KEY: ServedStamp(1, "t1", 9).plain()})
     assert export_rows(rows, tmp_path / "rows.csv").rows == 144
     assert exported(settings, tmp_path / "later.csv")["rows"] == 0

@@ -17,7 +17,7 @@ from rivertwice.read.heatmap import (
     fill_cells,
     levels_of,
 )
-from rivertwice.timeline.verdicts import AGREES, DEFECT, LATE, NOT_COMPARABLE, OPEN
+from rivertwice.timeline.verdicts import Verdict
 
 HOUR, DAY = 3_600_000, 86_400_000
 COLUMNS = Columns(0, HOUR, 4)
@@ -84,53 +84,58 @@ def test_a_row_has_its_own_verdict_or_else_that_of_its_window() -> None:
     # a        A        L        O     (no row)
     # b        A        A        -     (no row)   the window of hour 2 is judged, that of 3 is not
     verdicts = judged(
-        (0, -1, AGREES, 2, 0, ""),
-        (1, -1, AGREES, 1, 0, ""),
-        (1, 0, LATE, 1, 3, "3 of 9 records"),
-        (2, -1, OPEN, 2, 0, ""),
+        (0, -1, Verdict.AGREES, 2, 0, ""),
+        (1, -1, Verdict.AGREES, 1, 0, ""),
+        (1, 0, Verdict.LATE, 1, 3, "3 of 9 records"),
+        (2, -1, Verdict.OPEN, 2, 0, ""),
     )
     rows = present((0, 0, 1), (0, 1, 1), (1, 0, 1), (1, 1, 1), (2, 0, 1), (3, 1, 1))
     cells = fill_cells(verdicts, {0: 0, 1: 1}, 2, rows, COLUMNS)
     assert cells.letters == ["ALO ", "AA -"]
-    assert cells.marked[0][1] == MarkedCell({LATE: 1}, 3, "3 of 9 records")
-    assert cells.marked[0][2].rows == {OPEN: 1}
+    assert cells.marked[0][1] == MarkedCell({Verdict.LATE: 1}, 3, "3 of 9 records")
+    assert cells.marked[0][2].rows == {Verdict.OPEN: 1}
     assert cells.marked[1] == {3: MarkedCell({"UNJUDGED": 1}, 0, "")}
 
 
 def test_a_row_that_is_judged_and_not_served_has_its_letter_too() -> None:
-    cells = fill_cells(judged((1, 1, DEFECT, 1, 0, "gone")), {1: 0}, 1, present(), COLUMNS)
+    cells = fill_cells(judged((1, 1, Verdict.DEFECT, 1, 0, "gone")), {1: 0}, 1, present(), COLUMNS)
     assert cells.letters == [" D  "]
 
 
 def test_the_letter_of_a_wide_column_is_that_of_its_worst_row() -> None:
     wide = Columns(0, 4 * HOUR, 1)
     verdicts = judged(
-        (0, 0, LATE, 1, 1, "x"), (1, 0, DEFECT, 1, 0, "y"), (2, -1, AGREES, 1, 0, ""), (3, -1, AGREES, 1, 0, "")
+        (0, 0, Verdict.LATE, 1, 1, "x"),
+        (1, 0, Verdict.DEFECT, 1, 0, "y"),
+        (2, -1, Verdict.AGREES, 1, 0, ""),
+        (3, -1, Verdict.AGREES, 1, 0, ""),
     )
     cells = fill_cells(verdicts, {0: 0}, 1, present(*((hour, 0, 1) for hour in range(4))), wide)
     assert cells.letters == ["D"]
-    assert cells.marked[0][0] == MarkedCell({DEFECT: 1, LATE: 1, AGREES: 2}, 1, "")
+    assert cells.marked[0][0] == MarkedCell({Verdict.DEFECT: 1, Verdict.LATE: 1, Verdict.AGREES: 2}, 1, "")
 
 
 def test_keys_are_ordered_by_the_worst_that_they_have_then_by_late_records() -> None:
     names = ("agrees", "late", "later", "defect", "lost")
     verdicts = judged(
-        (0, 0, AGREES, 1, 0, ""),
-        *((hour, 1, LATE, 1, 1, "") for hour in range(4)),
-        *((hour, 2, LATE, 1, 5, "") for hour in range(4)),
-        (0, 3, DEFECT, 1, 0, ""),
-        (0, 4, NOT_COMPARABLE, 1, 0, ""),
+        (0, 0, Verdict.AGREES, 1, 0, ""),
+        *((hour, 1, Verdict.LATE, 1, 1, "") for hour in range(4)),
+        *((hour, 2, Verdict.LATE, 1, 5, "") for hour in range(4)),
+        (0, 3, Verdict.DEFECT, 1, 0, ""),
+        (0, 4, Verdict.NOT_COMPARABLE, 1, 0, ""),
         names=names,
     )
     assert [names[number] for number, *_ in verdicts.rank_keys()] == ["defect", "lost", "later", "late", "agrees"]
 
 
 def test_a_column_counts_the_rows_that_have_no_verdict_of_their_own() -> None:
-    verdicts = judged((1, -1, AGREES, 7, 0, ""), (1, 0, LATE, 1, 1, ""), (2, -1, OPEN, 3, 0, ""))
+    verdicts = judged(
+        (1, -1, Verdict.AGREES, 7, 0, ""), (1, 0, Verdict.LATE, 1, 1, ""), (2, -1, Verdict.OPEN, 3, 0, "")
+    )
     counts = dict(zip(WORDS, verdicts.counts_by_column(COLUMNS).tolist(), strict=True))
-    assert counts[AGREES] == [0, 7, 0, 0]
-    assert counts[LATE] == [0, 1, 0, 0]
-    assert counts[OPEN] == [0, 0, 3, 0]
+    assert counts[Verdict.AGREES] == [0, 7, 0, 0]
+    assert counts[Verdict.LATE] == [0, 1, 0, 0]
+    assert counts[Verdict.OPEN] == [0, 0, 3, 0]
 
 
 def test_nothing_judged_and_nothing_served_is_blank() -> None:

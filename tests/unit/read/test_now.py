@@ -19,7 +19,7 @@ from rivertwice.read.problems import BAD, CALM, GOOD, LEVELS, NONE, WARN
 from rivertwice.retention.summary import RetentionBrief
 from rivertwice.stream.lease import Owner
 from rivertwice.timeline.intent import Exit, Intent
-from rivertwice.timeline.sequence import HEAD, Entry
+from rivertwice.timeline.sequence import Entry, EntryKind
 from simulated.facts import BEAT, NOW, STREAM, VERDICT, WELL, ago, alert, failed, with_stream
 
 
@@ -30,7 +30,7 @@ def suite(message: str, **failing: int) -> QualityView:
 
 LOAD = LoadProgress("fl-1", None, 2, 5, 10, 4, "rivertwice start flights --from-batch", "first load fl-1 is under way")
 DOWN: dict[str, Any] = {"owner": None, "state": "down"}
-MOVED = Entry(5, HEAD, {"timeline": "t2", "reason": "restore"}, ago(minutes=5))
+MOVED = Entry(5, EntryKind.HEAD, {"timeline": "t2", "reason": "restore"}, ago(minutes=5))
 LATE = replace(
     VERDICT,
     late_share=0.159,

@@ -27,7 +27,7 @@ from rivertwice.read.fact_lines import describe_facts, verdict_stale
 from rivertwice.read.facts import UnfinishedOperation
 from rivertwice.read.jobs import find_jobs
 from rivertwice.read.overview import describe_row, describe_summary, spark_points, stamps_of
-from rivertwice.read.read_facts import read_facts, reconcile_rhythm
+from rivertwice.read.read_facts import collect_facts, reconcile_rhythm
 from rivertwice.timeline.intent import write_intent
 from simulated.facts import BEAT, NOW, VERDICT, WELL, ago, with_stream
 
@@ -87,7 +87,7 @@ def test_each_tab_has_a_stamp_that_changes_with_its_data(settings: Settings, def
     home = settings.pipeline(NAME)
 
     def stamps() -> dict[str, str]:
-        return stamps_of(settings, read_facts(settings, definition, NOW), NOW)
+        return stamps_of(settings, collect_facts(settings, definition, NOW), NOW)
 
     before = stamps()
     assert set(before) <= set(overview.TABS)
@@ -105,7 +105,7 @@ def test_a_home_that_is_damaged_hides_nothing_else(settings: Settings, definitio
     home = settings.pipeline(NAME)
     add_timeline(home, "t1")
     shutil.rmtree(home.timeline_records)  # type: ignore[arg-type]
-    facts = read_facts(settings, definition, NOW)
+    facts = collect_facts(settings, definition, NOW)
     assert [what for what, _ in facts.unread], "what cannot be read is named"
     assert to_plain(describe_summary(settings, definition, NOW))["now"]["sentence"]
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from rivertwice.definition.model import RepairPolicy
-from rivertwice.timeline.verdicts import DEFECT, LATE
+from rivertwice.timeline.verdicts import Verdict
 from rivertwice.upkeep.window_repairs import DECLINED_FOR, Proposal, RepairOutcome, RepairRecord, curable, decide
 
 HOUR = 3_600_000
 NOW = datetime(2026, 11, 27, 3, tzinfo=UTC)
-LATE_ROWS = Proposal("rc-1", ("late_share",), ((0, 2 * HOUR),), 2, {LATE: 7}, 100)
-DEFECT_ROWS = Proposal("rc-1", ("defect",), ((0, HOUR),), 1, {DEFECT: 1}, 100)
+LATE_ROWS = Proposal("rc-1", ("late_share",), ((0, 2 * HOUR),), 2, {Verdict.LATE: 7}, 100)
+DEFECT_ROWS = Proposal("rc-1", ("defect",), ((0, HOUR),), 1, {Verdict.DEFECT: 1}, 100)
 AUTOMATIC = RepairPolicy.model_validate({"policy": "automatic", "budget": {"windows": 2, "records": 100}})
 
 
@@ -98,7 +98,7 @@ def test_the_words_name_windows_cost_and_the_numbers_of_before_and_after() -> No
         "7 rows LATE are served in 2 windows: [1970-01-01T00:00:00Z, 1970-01-01T02:00:00Z), reads 100 records"
     )
     record = RepairRecord(
-        "run", LATE_ROWS, NOW, outcome=RepairOutcome.DONE, by="ada in Airflow", backfill="bf-1", after={LATE: 1}
+        "run", LATE_ROWS, NOW, outcome=RepairOutcome.DONE, by="ada in Airflow", backfill="bf-1", after={Verdict.LATE: 1}
     )
     assert record.before_and_after == (
         "backfill bf-1 repaired it, approved by ada in Airflow; before: 7 rows LATE served in 2 windows; after: 1 row LATE"

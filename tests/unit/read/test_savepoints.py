@@ -29,7 +29,7 @@ from rivertwice.read.savepoints import (
     lost_to_rewind,
 )
 from rivertwice.retention.summary import retention_file
-from rivertwice.savepoint.operations.record import DONE, DRAINED, Restore
+from rivertwice.savepoint.operations.record import OperationStep, Restore
 from rivertwice.savepoint.proof import ProofBudget
 from rivertwice.savepoint.records import encode_record
 from rivertwice.savepoint.take import take_savepoint
@@ -192,9 +192,11 @@ def test_a_proof_of_an_older_version_may_lack_its_parts() -> None:
 
 
 def test_an_operation_that_was_cut_off_names_both_ways_on() -> None:
-    begun = Restore("restore-1", "sp-t1-3-00000003", "t1", "t2", was_running=True, started_at=NOW, step=DRAINED)
+    begun = Restore(
+        "restore-1", "sp-t1-3-00000003", "t1", "t2", was_running=True, started_at=NOW, step=OperationStep.DRAINED
+    )
     shown = to_plain(describe_operation([begun], "p"))
     assert shown is not None
     assert (shown["noun"], shown["after"]) == ("restore", "parent drained")
     assert shown["abandon"] == "rivertwice savepoint restore p --abandon"
-    assert to_plain(describe_operation([replace(begun, step=DONE)], "p")) is None
+    assert to_plain(describe_operation([replace(begun, step=OperationStep.DONE)], "p")) is None

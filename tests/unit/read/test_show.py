@@ -22,7 +22,7 @@ from rivertwice.read.find import find_rows
 from rivertwice.read.newest import newest_rows
 from rivertwice.storage.table import Table
 from rivertwice.timeline.served import rebuild_served
-from rivertwice.timeline.served_stamp import METADATA_KEY, ServedStamp
+from rivertwice.timeline.served_stamp import SERVED_KEY, ServedStamp
 from unit.timeline.test_served import publish_rows
 
 Run = Callable[..., Result]
@@ -121,7 +121,7 @@ def test_files_of_mixed_times_give_the_newest_rows_too(tmp_path: Path) -> None:
     ]
     for start in range(0, 400, 40):
         part = pa.Table.from_pylist(rows[start : start + 40], SCHEMA)
-        Table(home.tables.served).append(part, metadata={METADATA_KEY: ServedStamp(1, "t1", 9).plain()})
+        Table(home.tables.served).append(part, metadata={SERVED_KEY: ServedStamp(1, "t1", 9).plain()})
     found = newest_rows(find_rows(settings, "p"), 50)["window_start"].to_pylist()
     assert found == sorted((row["window_start"] for row in rows), reverse=True)[:50]
 
@@ -147,7 +147,7 @@ def test_rows_of_the_version_that_serves_are_shown(tmp_path: Path) -> None:
     other.root.mkdir(parents=True)
     (other.root / "intent.json").write_text("{}")
     Table(home.tables.served).append(
-        pa.Table.from_pylist([], SCHEMA), metadata={METADATA_KEY: ServedStamp(3, "t7", 4, "p@v2").plain()}
+        pa.Table.from_pylist([], SCHEMA), metadata={SERVED_KEY: ServedStamp(3, "t7", 4, "p@v2").plain()}
     )
     Table(home.tables.ledger).append(Table(home.tables.ledger).read().slice(0, 0))  # type: ignore[union-attr]
     status = json.loads(runner(settings)("show", "p", output="json").stdout)["status"]
@@ -204,7 +204,7 @@ def test_control_characters_of_records_reach_no_terminal(tmp_path: Path) -> None
         "k": "\x1b[31mred\n",
     }
     Table(home.tables.served).append(
-        pa.Table.from_pylist([evil], SCHEMA), metadata={METADATA_KEY: ServedStamp(1, "t1", 9).plain()}
+        pa.Table.from_pylist([evil], SCHEMA), metadata={SERVED_KEY: ServedStamp(1, "t1", 9).plain()}
     )
     shown = runner(settings)("show", "p", "--limit", "1").output
     assert "\x1b" not in shown

@@ -18,7 +18,7 @@ from rivertwice.core.instants import to_iso, utc_now
 from rivertwice.core.settings import Settings
 from rivertwice.reconcile.acknowledgements import read_acknowledgements, reasons_of, select_acknowledged
 from rivertwice.reconcile.gate import Gate, GateInput, decide_gate
-from rivertwice.reconcile.model import OLDER, Account, RowId, Verdict
+from rivertwice.reconcile.model import OLDER, Account, RowId, RowVerdict
 from rivertwice.reconcile.results import Stamp, store_run, stored_verdicts
 from rivertwice.storage.places import open_store
 
@@ -40,14 +40,14 @@ def command(tmp_path: Path) -> Command:
     return lambda *words: CliRunner().invoke(cli, [*options, *words])
 
 
-def verdicts(*reasons: str, pair: str = "stream", verdict: str = "NOT_COMPARABLE") -> list[Verdict]:
+def verdicts(*reasons: str, pair: str = "stream", verdict: str = "NOT_COMPARABLE") -> list[RowVerdict]:
     rows = [
         RowId(hour, hour + 3_600_000, '{"origin": "JFK"}') for hour in range(0, 3_600_000 * len(reasons), 3_600_000)
     ]
-    return [Verdict(pair, row, verdict, reason, "both") for row, reason in zip(rows, reasons, strict=True)]
+    return [RowVerdict(pair, row, verdict, reason, "both") for row, reason in zip(rows, reasons, strict=True)]
 
 
-def judge(home: PipelineHome, found: list[Verdict], timeline: str = "t1", now: datetime | None = None) -> Gate:
+def judge(home: PipelineHome, found: list[RowVerdict], timeline: str = "t1", now: datetime | None = None) -> Gate:
     """Decide the gate of a run, as `run.reconcile` does."""
     reasons = reasons_of((one.pair, one.verdict, one.presence, one.reason) for one in found)
     known = select_acknowledged(read_acknowledgements(home), timeline, reasons, now or utc_now())
@@ -58,7 +58,7 @@ def judge(home: PipelineHome, found: list[Verdict], timeline: str = "t1", now: d
     return decide_gate(GateInput(counts, Account(), {}, 0.05, acknowledged=known))
 
 
-def reconcile(home: PipelineHome, found: list[Verdict], run: str = "r1", timeline: str = "t1") -> Gate:
+def reconcile(home: PipelineHome, found: list[RowVerdict], run: str = "r1", timeline: str = "t1") -> Gate:
     """Store a run with these verdicts, and return its gate."""
     gate = judge(home, found, timeline)
     store(home, found, gate.to_json(), run, timeline)
@@ -66,7 +66,7 @@ def reconcile(home: PipelineHome, found: list[Verdict], run: str = "r1", timelin
 
 
 def store(
-    home: PipelineHome, found: list[Verdict], gate: Mapping[str, Any], run: str = "r1", timeline: str = "t1"
+    home: PipelineHome, found: list[RowVerdict], gate: Mapping[str, Any], run: str = "r1", timeline: str = "t1"
 ) -> None:
     """Store a run with these verdicts and this gate."""
     summary = {"counts": {}, "balance": {}, "late_by_partition": {}, "gate": gate, "duration_s": 1.0}
@@ -108,7 +108,7 @@ def test_an_acknowledgement_covers_its_head_reason_and_pair_alone(home: Pipeline
 
 
 def test_a_row_that_nobody_has_to_compare_is_no_new_reason() -> None:
-    older = Verdict("stream", RowId(0, 1, "{}"), "NOT_COMPARABLE", "not the newest row of its key", OLDER)
+    older = RowVerdict("stream", RowId(0, 1, "{}"), "NOT_COMPARABLE", "not the newest row of its key", OLDER)
     found = [*verdicts(MIXED), older]
     assert reasons_of((one.pair, one.verdict, one.presence, one.reason) for one in found) == {"stream": {MIXED}}
 

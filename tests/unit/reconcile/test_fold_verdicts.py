@@ -25,16 +25,16 @@ from rivertwice.reconcile.model import (
     PairCount,
     RowColumns,
     RowId,
+    RowVerdict,
     ServedRow,
     StreamRow,
-    Verdict,
     balance_partitions,
 )
 from rivertwice.reconcile.recorded import check_order
 from rivertwice.reconcile.rederive import BatchCounts, derive_chain
 from rivertwice.reconcile.verdict import judge_served, judge_stream
 from rivertwice.timeline.digest import key_text
-from rivertwice.timeline.verdicts import AGREES, DEFECT, NOT_COMPARABLE
+from rivertwice.timeline.verdicts import Verdict
 
 SHAPE = RowColumns(("record", "row", "k"), ("n",))
 DAY_MS = 86_400_000
@@ -51,7 +51,7 @@ def evidence(got: int | None = 1, expected: int | None = 1) -> StatefulEvidence:
     return StatefulEvidence(SHAPE, FOREVER_MS, rows, rows, {} if got is None else {address(): emitted}, {})
 
 
-def only(found: list[Verdict]) -> Verdict:
+def only(found: list[RowVerdict]) -> RowVerdict:
     (one,) = found
     return one
 
@@ -115,10 +115,10 @@ def test_an_address_names_its_topic_and_an_unknown_name_has_no_place() -> None:
 @pytest.mark.parametrize(
     ("given", "verdict", "words"),
     [
-        (evidence(), AGREES, ""),
-        (evidence(got=2), DEFECT, "n is 2, must be 1|differs"),
-        (evidence(got=None), DEFECT, "did not emit"),
-        (evidence(expected=None), DEFECT, "no record explains"),
+        (evidence(), Verdict.AGREES, ""),
+        (evidence(got=2), Verdict.DEFECT, "n is 2, must be 1|differs"),
+        (evidence(got=None), Verdict.DEFECT, "did not emit"),
+        (evidence(expected=None), Verdict.DEFECT, "no record explains"),
     ],
 )
 def test_every_row_is_judged_at_once(given: StatefulEvidence, verdict: str, words: str) -> None:
@@ -131,7 +131,7 @@ def test_a_row_that_another_batch_emitted_than_read_its_record_is_a_defect() -> 
     given = evidence()
     wrong = {address(): [replace(given.stream[address()][0], is_due=False)]}
     found = only(judge_stream(replace(given, stream=wrong)))
-    assert found.verdict == DEFECT
+    assert found.verdict == Verdict.DEFECT
     assert "read its record" in found.reason
 
 
@@ -139,13 +139,13 @@ def test_a_row_that_another_batch_emitted_than_read_its_record_is_a_defect() -> 
 def test_a_row_of_a_key_in_several_partitions_is_not_comparable() -> None:
     given = replace(evidence(), order_dependent=OrderDependentRows({address(): "records of the key lie apart"}))
     for found in (only(judge_stream(given)), only(judge_served(given, served(given)))):
-        assert (found.verdict, found.reason) == (NOT_COMPARABLE, "records of the key lie apart")
+        assert (found.verdict, found.reason) == (Verdict.NOT_COMPARABLE, "records of the key lie apart")
     wrong = replace(evidence(got=2), order_dependent=given.order_dependent)
-    assert only(judge_stream(wrong)).verdict == DEFECT
-    assert only(judge_served(wrong, served(wrong))).verdict == DEFECT
+    assert only(judge_stream(wrong)).verdict == Verdict.DEFECT
+    assert only(judge_served(wrong, served(wrong))).verdict == Verdict.DEFECT
     assert (
         only(judge_stream(replace(given, order_dependent=OrderDependentRows({address(PLACE + 1): "another"})))).verdict
-        == AGREES
+        == Verdict.AGREES
     )
 
 
@@ -158,7 +158,7 @@ def test_an_older_row_that_need_not_be_compared_alerts_nobody() -> None:
         (stream,), (shown,) = judge_stream(given), judge_served(given, served(given))
         assert (stream.presence, shown.presence) == (presence, presence)
         assert len(verdict_frame([stream, shown])) == (0 if presence == OLDER else 2)
-    counts = {"stream": {AGREES: 1, NOT_COMPARABLE: 3}}
+    counts = {"stream": {Verdict.AGREES: 1, Verdict.NOT_COMPARABLE: 3}}
     quiet = GateInput(counts, Account(), {}, 0.05, older={"stream": 3})
     assert decide_gate(quiet).alerts == ()
     (alert,) = decide_gate(replace(quiet, older={"stream": 1})).alerts
@@ -212,7 +212,7 @@ def test_keys_whose_newest_row_depends_on_order_are_named_and_counted() -> None:
 
 def test_after_a_missing_record_no_row_of_a_fold_can_be_judged() -> None:
     doubts = without_end(LostRecordEffects((LostRecordsDoubt(5, 6, "gone", unread=True),)))
-    assert only(judge_stream(replace(evidence(), doubts=doubts))).verdict == NOT_COMPARABLE
+    assert only(judge_stream(replace(evidence(), doubts=doubts))).verdict == Verdict.NOT_COMPARABLE
 
 
 def test_records_without_a_row_are_counted_by_themselves() -> None:

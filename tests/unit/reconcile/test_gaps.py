@@ -9,7 +9,7 @@ import pytest
 from homes.ledger import ledger_row
 from rivertwice.core.instants import from_ms
 from rivertwice.log.addresses import Part
-from rivertwice.log.gaps import EXPIRED, REPAIRABLE, Gap
+from rivertwice.log.gaps import REPAIRABLE, Gap, GapReason
 from rivertwice.log.marks import Fork, LastRecord
 from rivertwice.reconcile.evidence import Evidence, ServedEvidence
 from rivertwice.reconcile.gaps import (
@@ -28,7 +28,7 @@ from rivertwice.reconcile.gaps import (
 from rivertwice.reconcile.model import LateRow, RowColumns, RowId, ServedRow, StreamRow
 from rivertwice.reconcile.rederive import BatchCounts, Chain, derive_ranges
 from rivertwice.reconcile.verdict import judge_served, judge_stream
-from rivertwice.timeline.verdicts import AGREES, DEFECT, LATE, NOT_COMPARABLE, OPEN
+from rivertwice.timeline.verdicts import Verdict
 
 SHAPE = RowColumns(("k",), ("n",), count_column="n")
 ROWS = [ledger_row(n, min_event_ms=1000 * n, max_event_ms=1000 * n + 900) for n in range(4)]
@@ -54,7 +54,7 @@ def verdicts(found: Evidence) -> list[str]:
 
 
 def test_without_a_gap_all_agree() -> None:
-    assert verdicts(evidence()) == [AGREES, AGREES, AGREES]
+    assert verdicts(evidence()) == [Verdict.AGREES, Verdict.AGREES, Verdict.AGREES]
 
 
 @pytest.mark.proves("howto-log.md#what-a-reconcile-says-then", "guarantees.md#verdicts")
@@ -62,15 +62,23 @@ def test_a_gap_touches_windows_open_at_it_up_to_its_bound() -> None:
     #  windows   [0,1) [1,2) [2,3)
     #  gap       watermark 1.0 ... latest event time 1.5
     gap = LostRecordsDoubt(1000, 1500, "gap: g")
-    assert verdicts(evidence(gap)) == [AGREES, NOT_COMPARABLE, AGREES]
-    assert verdicts(evidence(replace(gap, until_ms=None))) == [AGREES, NOT_COMPARABLE, NOT_COMPARABLE]
-    assert verdicts(evidence(replace(gap, until_ms=2000))) == [AGREES, NOT_COMPARABLE, NOT_COMPARABLE]
+    assert verdicts(evidence(gap)) == [Verdict.AGREES, Verdict.NOT_COMPARABLE, Verdict.AGREES]
+    assert verdicts(evidence(replace(gap, until_ms=None))) == [
+        Verdict.AGREES,
+        Verdict.NOT_COMPARABLE,
+        Verdict.NOT_COMPARABLE,
+    ]
+    assert verdicts(evidence(replace(gap, until_ms=2000))) == [
+        Verdict.AGREES,
+        Verdict.NOT_COMPARABLE,
+        Verdict.NOT_COMPARABLE,
+    ]
 
 
 def test_a_gap_does_not_hide_that_the_stream_emitted_something_else() -> None:
     gap = LostRecordsDoubt(0, None, "gap: g")
     wrong = dict(evidence().stream) | {at(1000): [StreamRow((6,), "t1", 2, is_due=True)]}
-    assert verdicts(evidence(gap, stream=wrong)) == [NOT_COMPARABLE, DEFECT, NOT_COMPARABLE]
+    assert verdicts(evidence(gap, stream=wrong)) == [Verdict.NOT_COMPARABLE, Verdict.DEFECT, Verdict.NOT_COMPARABLE]
 
 
 def test_where_the_streams_input_is_gone_only_a_repeat_is_a_defect() -> None:
@@ -78,17 +86,26 @@ def test_where_the_streams_input_is_gone_only_a_repeat_is_a_defect() -> None:
     known = evidence()
     twice = {**known.stream, at(1000): [*known.stream[at(1000)]] * 2}
     missing = {at(2000): (5,)}
-    assert verdicts(evidence(gone, truth=missing, expected=missing)) == [NOT_COMPARABLE, NOT_COMPARABLE, AGREES]
-    assert verdicts(evidence(gone, truth=missing, expected=missing, stream=twice)) == [NOT_COMPARABLE, DEFECT, AGREES]
+    assert verdicts(evidence(gone, truth=missing, expected=missing)) == [
+        Verdict.NOT_COMPARABLE,
+        Verdict.NOT_COMPARABLE,
+        Verdict.AGREES,
+    ]
+    assert verdicts(evidence(gone, truth=missing, expected=missing, stream=twice)) == [
+        Verdict.NOT_COMPARABLE,
+        Verdict.DEFECT,
+        Verdict.AGREES,
+    ]
 
 
 def test_an_open_window_stays_open() -> None:
     rows = {**evidence().truth, at(3000): (1,)}
-    assert verdicts(evidence(LostRecordsDoubt(0, None, "gap: g"), truth=rows))[-1] == OPEN
+    assert verdicts(evidence(LostRecordsDoubt(0, None, "gap: g"), truth=rows))[-1] == Verdict.OPEN
 
 
 @pytest.mark.parametrize(
-    ("served", "known", "verdict"), [(7, True, AGREES), (5, True, NOT_COMPARABLE), (7, False, NOT_COMPARABLE)]
+    ("served", "known", "verdict"),
+    [(7, True, Verdict.AGREES), (5, True, Verdict.NOT_COMPARABLE), (7, False, Verdict.NOT_COMPARABLE)],
 )
 def test_a_served_window_agrees_again_once_archived_losses_are_counted(served: int, known: bool, verdict: str) -> None:
     found = evidence(*([] if known else [LostRecordsDoubt(1000, 1500, "gap: g")]), truth={at(1000): (7,)})
@@ -100,9 +117,9 @@ def test_a_served_window_agrees_again_once_archived_losses_are_counted(served: i
 @pytest.mark.parametrize(
     ("published", "late", "verdict"),
     [
-        (5, 2, LATE),  # two records came after a publication that had the skipped ones
-        (4, 2, NOT_COMPARABLE),  # one that was made before the gap lacks a skipped record, too
-        (5, 0, NOT_COMPARABLE),  # nothing came since
+        (5, 2, Verdict.LATE),  # two records came after a publication that had the skipped ones
+        (4, 2, Verdict.NOT_COMPARABLE),  # one that was made before the gap lacks a skipped record, too
+        (5, 0, Verdict.NOT_COMPARABLE),  # nothing came since
     ],
 )
 def test_what_came_after_a_backfill_of_skipped_records_is_late_and_not_a_gap_again(
@@ -133,7 +150,7 @@ def test_a_batch_not_read_whole_keeps_its_counts_and_doubts_its_windows() -> Non
 
 
 def gap(archived: dict[int, tuple[int, int]]) -> Gap:
-    return Gap("p", "t1", 1, "flights", "id", EXPIRED, {0: (20, 30)}, archived, 1000, 2500, from_ms(0))
+    return Gap("p", "t1", 1, "flights", "id", GapReason.EXPIRED, {0: (20, 30)}, archived, 1000, 2500, from_ms(0))
 
 
 def test_a_jump_is_in_doubt_from_its_watermark_to_its_latest_time() -> None:
@@ -161,7 +178,7 @@ def test_an_archived_jump_puts_only_its_own_windows_in_doubt() -> None:
 
 def test_a_window_closed_before_a_gap_says_so_where_it_agrees() -> None:
     (first, *_) = judge_stream(evidence(LostRecordsDoubt(1000, None, "gap: g")))
-    assert (first.verdict, "may be among the lost: gap: g" in first.reason) == (AGREES, True)
+    assert (first.verdict, "may be among the lost: gap: g" in first.reason) == (Verdict.AGREES, True)
 
 
 def test_only_an_accepted_jump_is_no_ledger_defect() -> None:
@@ -200,7 +217,7 @@ def test_windows_of_exchanged_records_are_in_doubt_but_for_those_that_were_close
     assert (doubt.after_ms, doubt.until_ms, doubt.unread) == (1000, 5000, True)
     assert doubt.reason.startswith("fork: flights partition 0 [20, 30) hold other records now than batch 2")
     judged = judge_stream(evidence(doubt))
-    assert {row.verdict for row in judged if row.row.end_ms > 1000} <= {NOT_COMPARABLE, OPEN}
+    assert {row.verdict for row in judged if row.row.end_ms > 1000} <= {Verdict.NOT_COMPARABLE, Verdict.OPEN}
 
 
 @pytest.mark.proves("guarantees.md#verdicts")

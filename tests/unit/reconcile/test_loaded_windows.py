@@ -10,14 +10,14 @@ from rivertwice.core.instants import EPOCH, from_ms
 from rivertwice.log.addresses import Part
 from rivertwice.reconcile.evidence import Evidence, ServedEvidence
 from rivertwice.reconcile.gaps import SkippedRange, find_doubts, gaps_of
-from rivertwice.reconcile.model import SERVED, STREAM, LateRow, RowColumns, RowId, ServedRow, StreamRow, Verdict
+from rivertwice.reconcile.model import SERVED, STREAM, LateRow, RowColumns, RowId, RowVerdict, ServedRow, StreamRow
 from rivertwice.reconcile.rederive import Chain
 from rivertwice.reconcile.seals.look import NotIncrementalError, require_no_loaded
 from rivertwice.reconcile.seals.scope import Scope
 from rivertwice.reconcile.seals.touched import SettledRows, judge_touched
 from rivertwice.reconcile.verdict import NOT_LOADED, judge_served, judge_stream
 from rivertwice.timeline.first_load import FirstLoad
-from rivertwice.timeline.verdicts import AGREES, DEFECT, LATE, OPEN
+from rivertwice.timeline.verdicts import Verdict
 
 SHAPE = RowColumns(("k",), ("n",), count_column="n")
 LOAD = FirstLoad("p", "t1", "b", {"semantics": "s"}, "c", "t", "id", {0: (0, 9)}, 0, 2000, 2000, 9, {}, "test", EPOCH)
@@ -43,14 +43,14 @@ EVIDENCE = Evidence(
 """Of window 0 the stream read nothing, of window 1 two records of nine, of window 2 all."""
 
 
-def found(verdicts: list[Verdict]) -> list[tuple[int, str]]:
+def found(verdicts: list[RowVerdict]) -> list[tuple[int, str]]:
     return [(verdict.row.start_ms, verdict.verdict) for verdict in verdicts]
 
 
 def test_what_the_stream_makes_of_a_part_of_a_window_is_not_compared() -> None:
-    assert found(judge_stream(EVIDENCE)) == [(2000, AGREES)]
+    assert found(judge_stream(EVIDENCE)) == [(2000, Verdict.AGREES)]
     without = replace(EVIDENCE, load=None)
-    assert found(judge_stream(without)) == [(0, DEFECT), (1000, DEFECT), (2000, AGREES)]
+    assert found(judge_stream(without)) == [(0, Verdict.DEFECT), (1000, Verdict.DEFECT), (2000, Verdict.AGREES)]
 
 
 @pytest.mark.parametrize(
@@ -65,9 +65,9 @@ def test_what_the_stream_makes_of_a_part_of_a_window_is_not_compared() -> None:
 )
 def test_a_stream_that_emits_anything_else_of_them_is_a_defect(stream: dict[RowId, list[StreamRow]]) -> None:
     judged = judge_stream(replace(EVIDENCE, stream={**stream, at(2000): emitted(9)}))
-    assert [verdict for _, verdict in found(judged)].count(DEFECT) == 1
+    assert [verdict for _, verdict in found(judged)].count(Verdict.DEFECT) == 1
     blamed = judge_stream(replace(EVIDENCE, blamed={1000: "batch 1: read is 8"}))
-    assert found(blamed) == [(1000, DEFECT), (2000, AGREES)]
+    assert found(blamed) == [(1000, Verdict.DEFECT), (2000, Verdict.AGREES)]
 
 
 def served(*rows: tuple[int, int], **changes: object) -> ServedEvidence:
@@ -78,10 +78,10 @@ def served(*rows: tuple[int, int], **changes: object) -> ServedEvidence:
 
 def test_a_loaded_window_is_open_until_a_backfill_publishes_it() -> None:
     judged = judge_served(EVIDENCE, served((1000, 9), unloaded=[(0, 1000)]))
-    assert found(judged) == [(0, OPEN), (1000, AGREES), (2000, AGREES)]
+    assert found(judged) == [(0, Verdict.OPEN), (1000, Verdict.AGREES), (2000, Verdict.AGREES)]
     assert judged[0].reason == NOT_LOADED
     early = judge_served(EVIDENCE, served((0, 1), (1000, 9), unloaded=[(0, 1000)]))
-    assert found(early)[0] == (0, DEFECT)
+    assert found(early)[0] == (0, Verdict.DEFECT)
 
 
 def test_a_record_after_the_publication_is_late_by_its_address() -> None:
@@ -89,7 +89,7 @@ def test_a_record_after_the_publication_is_late_by_its_address() -> None:
     truth = {**EVIDENCE.truth, at(0): (10,)}
     table = served((0, 9), (1000, 9), publication_truth={at(0): (9,)}, late_since={at(0): [late]})
     judged = judge_served(replace(EVIDENCE, truth=truth, late={at(0): [late]}), table)
-    assert found(judged) == [(0, LATE), (1000, AGREES), (2000, AGREES)]
+    assert found(judged) == [(0, Verdict.LATE), (1000, Verdict.AGREES), (2000, Verdict.AGREES)]
     assert judged[0].late == 1
 
 
@@ -106,9 +106,9 @@ def test_a_late_record_after_a_seal_changes_what_a_loaded_window_serves() -> Non
     settled = SettledRows({STREAM: {}, SERVED: {}}, emitted={at(2000): 9}, served={at(0): 9, at(2000): 9}, load=LOAD)
     judged = judge_touched(late, settled)
     assert [(verdict.pair, verdict.row.start_ms, verdict.verdict) for verdict in judged.verdicts] == [
-        (STREAM, 2000, LATE),
-        (SERVED, 0, LATE),
-        (SERVED, 2000, LATE),
+        (STREAM, 2000, Verdict.LATE),
+        (SERVED, 0, Verdict.LATE),
+        (SERVED, 2000, Verdict.LATE),
     ]
 
 

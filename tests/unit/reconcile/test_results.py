@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rivertwice.core.homes import PipelineHome
-from rivertwice.reconcile.model import RowId, Verdict
+from rivertwice.reconcile.model import RowId, RowVerdict
 from rivertwice.reconcile.results import (
     ReconcileCause,
     Stamp,
@@ -23,7 +23,7 @@ from rivertwice.storage.table import Table
 
 NOW = datetime(2013, 7, 2, tzinfo=UTC)
 ROW = RowId(3_600_000, 7_200_000, '{"origin": "JFK"}')
-VERDICT = Verdict("stream", ROW, "LATE", "1 of 4", "both", late=1)
+VERDICT = RowVerdict("stream", ROW, "LATE", "1 of 4", "both", late=1)
 CAUSE = ReconcileCause("stream", "late", ROW, "flights", 2, 17, 5, 7_200_000, NOW)
 FINDING = ReconcileCause("stream", "finding:ledger", batch=5, detail="read is 1")
 SUMMARY = {

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from homes.seals import LOOK, NOW, P0, SEAL
-from rivertwice.log.gaps import HANDED_OVER, Gap
+from rivertwice.log.gaps import Gap, GapReason
 from rivertwice.reconcile.derive import read_spans
 from rivertwice.reconcile.gaps import SkippedRange
 from rivertwice.reconcile.gate import Gate, GateAlert
-from rivertwice.reconcile.model import SERVED, STREAM, LateRow, PairCount, RowId, Verdict
+from rivertwice.reconcile.model import SERVED, STREAM, LateRow, PairCount, RowId, RowVerdict
 from rivertwice.reconcile.seals.look import (
     FOREIGN,
     FULL,
@@ -38,7 +38,7 @@ from rivertwice.reconcile.seals.settle import why_unfilled, why_unproved
 from rivertwice.reconcile.seals.touched import SettledRows, judge_touched
 from rivertwice.storage.table import TableChange
 from rivertwice.timeline.lineage import Segment
-from rivertwice.timeline.sequence import HEAD, PUBLICATION, Entry
+from rivertwice.timeline.sequence import Entry, EntryKind
 from rivertwice.timeline.served_stamp import ServedStamp
 from rivertwice.timeline.serving import Publication
 
@@ -78,10 +78,18 @@ def test_a_seal_is_read_as_it_was_stored() -> None:
         (replace(LOOK, path=[*LOOK.path, Segment("t2", 9, None)], gaps=["t2"]), FULL, "accepted gap"),
         (replace(LOOK, gaps=["t1"]), UNCHANGED, "nothing new"),
         (replace(LOOK, gaps=["t1"], last=("t1", 6)), INCREMENT, "starts at"),
-        (replace(LOOK, gaps=["t1"], entries=[Entry(2, PUBLICATION, {}, NOW)]), FULL, "may cover windows of the gap"),
-        (replace(LOOK, entries=[*LOOK.entries, Entry(2, HEAD, {"timeline": "t2"}, NOW)]), INCREMENT, "starts at"),
+        (
+            replace(LOOK, gaps=["t1"], entries=[Entry(2, EntryKind.PUBLICATION, {}, NOW)]),
+            FULL,
+            "may cover windows of the gap",
+        ),
+        (
+            replace(LOOK, entries=[*LOOK.entries, Entry(2, EntryKind.HEAD, {"timeline": "t2"}, NOW)]),
+            INCREMENT,
+            "starts at",
+        ),
         (replace(LOOK, tables=[TableChanges("served", 9, 8, [REPLACING])]), FULL, "without a publication"),
-        (replace(LOOK, entries=[*LOOK.entries, Entry(2, PUBLICATION, {}, NOW)]), INCREMENT, "starts at"),
+        (replace(LOOK, entries=[*LOOK.entries, Entry(2, EntryKind.PUBLICATION, {}, NOW)]), INCREMENT, "starts at"),
         (replace(LOOK, tables=[TableChanges("ledger", 9, 5, None)]), FULL, "not kept"),
         (replace(LOOK, tables=[TableChanges("ledger", 9, 8, [change(mode="Overwrite")])]), FULL, "replaced rows"),
         (replace(LOOK, tables=[FOREIGN_COMMIT]), FULL, "another program made version 7 of the table ledger (UPDATE)"),
@@ -357,11 +365,11 @@ def test_the_ledgers_chain_can_be_continued_and_sees_a_change() -> None:
     assert chain_hash("x", [*rows[:3], replace(rows[3], read=9)]) != chain_hash("x", rows)
 
 
-GAP = Gap("p", "t1", 4, "topic", "id", HANDED_OVER, {0: (10, 20)}, {0: (10, 20)}, 0, None, NOW)
+GAP = Gap("p", "t1", 4, "topic", "id", GapReason.HANDED_OVER, {0: (10, 20)}, {0: (10, 20)}, 0, None, NOW)
 
 
-def served(start: int, verdict: str) -> Verdict:
-    return Verdict(SERVED, RowId(start, start + SIZE, "k"), verdict, "", "both")
+def served(start: int, verdict: str) -> RowVerdict:
+    return RowVerdict(SERVED, RowId(start, start + SIZE, "k"), verdict, "", "both")
 
 
 @pytest.mark.parametrize(
@@ -374,7 +382,7 @@ def served(start: int, verdict: str) -> Verdict:
         ([], "not served by a backfill yet"),
     ],
 )
-def test_after_a_gap_there_is_a_seal_once_its_windows_are_served(verdicts: list[Verdict], word: str) -> None:
+def test_after_a_gap_there_is_a_seal_once_its_windows_are_served(verdicts: list[RowVerdict], word: str) -> None:
     why = why_unfilled([SkippedRange(5, GAP, {})], {10, 20}, verdicts)
     assert (why == "") == (word == "")
     assert word in why

@@ -10,7 +10,7 @@ import pytest
 
 from homes.ledger import ledger_row
 from rivertwice.core.homes import PipelineHome
-from rivertwice.reconcile.model import RowId, Verdict
+from rivertwice.reconcile.model import RowId, RowVerdict
 from rivertwice.reconcile.results import Stamp, store_run, stored_verdicts
 from rivertwice.reconcile.seals.look import (
     NotIncrementalError,
@@ -118,7 +118,7 @@ def test_several_reconciles_store_their_seals_and_each_once(home: PipelineHome) 
 
 
 def test_a_run_says_whether_all_that_is_stored_of_it_is_its_own(home: PipelineHome) -> None:
-    verdict = Verdict("stream", RowId(0, 10, "a"), "AGREES", "", "both")
+    verdict = RowVerdict("stream", RowId(0, 10, "a"), "AGREES", "", "both")
     summary = {"counts": {}, "balance": {}, "late_by_partition": {}, "gate": {}, "duration_s": 0.0}
     stamp, verdicts = Stamp("r1", "p", NOW, "t1", 5, "b", 1, {}), stored_verdicts([verdict])
     assert store_run(home, stamp, verdicts, [], summary)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from rivertwice.core.errors import RequestError
 from rivertwice.core.instants import from_ms
 from rivertwice.reconcile.evidence import Evidence, ServedEvidence
-from rivertwice.reconcile.model import LateRow, RowColumns, RowId, ServedRow, ServedSession, Verdict
+from rivertwice.reconcile.model import LateRow, RowColumns, RowId, RowVerdict, ServedRow, ServedSession
 from rivertwice.reconcile.sessions import (
     ExpectedServed,
     Followed,
@@ -269,7 +269,7 @@ SERVED = ServedEvidence(
 )
 
 
-def verdicts(served: ServedEvidence) -> dict[RowId, Verdict]:
+def verdicts(served: ServedEvidence) -> dict[RowId, RowVerdict]:
     return {one.row: one for one in judge_served(EVIDENCE, served)}
 
 

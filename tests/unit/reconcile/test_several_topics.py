@@ -11,7 +11,7 @@ from typing import Any, cast
 from homes.ledger import ledger_row
 from rivertwice.core.instants import from_ms
 from rivertwice.log.addresses import Part
-from rivertwice.log.gaps import EXPIRED, Gap
+from rivertwice.log.gaps import Gap, GapReason
 from rivertwice.reconcile.assess import rederive_ledger
 from rivertwice.reconcile.frames import balance_frame
 from rivertwice.reconcile.gaps import SkippedRange, find_doubts, with_filled
@@ -124,7 +124,7 @@ def test_offsets_that_the_log_lost_since_are_named_by_partition() -> None:
 
 
 def gap(topic: str, ranges: dict[int, tuple[int, int]]) -> Gap:
-    return Gap("p", "t1", 1, topic, f"i{topic}", EXPIRED, ranges, {}, 1000, 2500, from_ms(0))
+    return Gap("p", "t1", 1, topic, f"i{topic}", GapReason.EXPIRED, ranges, {}, 1000, 2500, from_ms(0))
 
 
 def test_gaps_of_different_topics_are_told_apart() -> None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from rivertwice.core.instants import from_ms
 from rivertwice.reconcile.evidence import ServedEvidence, SessionEvidence
-from rivertwice.reconcile.model import LateRow, RowColumns, RowId, ServedRow, SessionGroup, StreamRow, Verdict
+from rivertwice.reconcile.model import LateRow, RowColumns, RowId, RowVerdict, ServedRow, SessionGroup, StreamRow
 from rivertwice.reconcile.verdict import judge_served, judge_stream
 
 SHAPE = RowColumns(keys=("k",), columns=("n",), count_column="n")
@@ -34,7 +34,7 @@ TORN = SessionEvidence(
 )
 
 
-def by_row(found: list[Verdict]) -> dict[RowId, Verdict]:
+def by_row(found: list[RowVerdict]) -> dict[RowId, RowVerdict]:
     return {one.row: one for one in found}
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from rivertwice.core.instants import from_ms
 from rivertwice.reconcile.evidence import Evidence, IntervalEvidence, ServedEvidence
-from rivertwice.reconcile.model import AmendedRow, LateRow, RowColumns, RowId, ServedRow, StreamRow, Verdict
+from rivertwice.reconcile.model import AmendedRow, LateRow, RowColumns, RowId, RowVerdict, ServedRow, StreamRow
 from rivertwice.reconcile.verdict import judge_served, judge_stream, select_dirty_windows, select_stale_published
 
 HOUR = 3_600_000
@@ -38,7 +38,7 @@ STREAM = {at(10): [emitted(3, 1.0, 10)], at(10, "LGA"): [emitted(5, 2.0, 10)], a
 RIGHT = Evidence(SHAPE, 12 * HOUR, TRUTH, EXPECTED, STREAM, {at(11): [late(at(11))]})
 
 
-def verdicts(found: list[Verdict]) -> dict[RowId, str]:
+def verdicts(found: list[RowVerdict]) -> dict[RowId, str]:
     return {one.row: one.verdict for one in found}
 
 

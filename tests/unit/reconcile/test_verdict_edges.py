@@ -7,7 +7,7 @@ from typing import Any
 
 from rivertwice.core.instants import from_ms
 from rivertwice.reconcile.evidence import Evidence, IntervalEvidence, ServedEvidence
-from rivertwice.reconcile.model import LateRow, RowColumns, RowId, ServedRow, StreamRow, Verdict
+from rivertwice.reconcile.model import LateRow, RowColumns, RowId, RowVerdict, ServedRow, StreamRow
 from rivertwice.reconcile.rederive import Chain
 from rivertwice.reconcile.verdict import judge_served, judge_stream, select_stale_published
 
@@ -30,7 +30,7 @@ RIGHT = Evidence(
 SERVED = ServedEvidence({row: [ServedRow(values, "stream", None)] for row, values in ROWS.items()}, 12 * HOUR)
 
 
-def only(found: list[Verdict], row: RowId) -> Verdict:
+def only(found: list[RowVerdict], row: RowId) -> RowVerdict:
     return next(one for one in found if one.row == row)
 
 

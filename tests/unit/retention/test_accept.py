@@ -11,7 +11,7 @@ from rivertwice.core.errors import LostRaceError, RequestError
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.settings import Settings
 from rivertwice.log.addresses import Part
-from rivertwice.log.gaps import EXPIRED, Acceptance, Gap, accepted_gaps
+from rivertwice.log.gaps import Acceptance, Gap, GapReason, accepted_gaps
 from rivertwice.reconcile.observe import _jumps
 from rivertwice.reconcile.rederive import derive_ranges
 from rivertwice.retention import accept
@@ -27,7 +27,7 @@ from rivertwice.timeline.sequence import head
 from rivertwice.timeline.watermarks import WatermarkRule
 
 P0 = Part(TOPIC, 0)
-GAP = Gap("p", "t1", 3, TOPIC, "id", EXPIRED, {0: (40, 55)}, {}, 3000, None, NOW)
+GAP = Gap("p", "t1", 3, TOPIC, "id", GapReason.EXPIRED, {0: (40, 55)}, {}, 3000, None, NOW)
 
 
 @pytest.fixture

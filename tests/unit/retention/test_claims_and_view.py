@@ -18,7 +18,7 @@ from rivertwice.backfill.publish import publish_backfill
 from rivertwice.backfill.store import save_plan
 from rivertwice.core.errors import RequestError
 from rivertwice.core.instants import from_ms
-from rivertwice.log.gaps import BACKWARDS, EXPIRED, Gap
+from rivertwice.log.gaps import Gap, GapReason
 from rivertwice.log.leases import LogState, RetentionClaim, view_leases
 from rivertwice.retention import view
 from rivertwice.retention.accept import decide_acceptance
@@ -39,7 +39,7 @@ from rivertwice.timeline.dead_letters import Amendment, DeadLetter, RecordAddres
 from rivertwice.timeline.stream_load import StreamLoad
 
 NOW = from_ms(1_000_000_000)
-GAP = Gap("p", "t1", 7, "events", "id", EXPIRED, {0: (70, 90)}, {}, 500, None, NOW)
+GAP = Gap("p", "t1", 7, "events", "id", GapReason.EXPIRED, {0: (70, 90)}, {}, 500, None, NOW)
 
 
 def test_each_claims_what_it_will_read() -> None:
@@ -147,7 +147,7 @@ def test_only_the_very_gap_that_was_named_can_be_accepted() -> None:
     assert "more is gone" in str(decide_acceptance(GAP, grown, "t1"))
     assert "no longer there" in str(decide_acceptance(GAP, None, "t1"))
     assert "the head is t2" in str(decide_acceptance(GAP, GAP, "t2"))
-    back = Gap(**{**vars(GAP), "cause": BACKWARDS})
+    back = Gap(**{**vars(GAP), "cause": GapReason.BACKWARDS})
     assert "ends before the stream's place" in str(decide_acceptance(back, back, "t1"))
 
 

@@ -11,7 +11,7 @@ from homes.ledger import NOW, ledger_row
 from rivertwice.agent import archiver
 from rivertwice.cli.archive import _text
 from rivertwice.core.settings import Settings
-from rivertwice.log.gaps import EXPIRED, Gap
+from rivertwice.log.gaps import Gap, GapReason
 from rivertwice.log.leases import LogState, view_leases
 from rivertwice.retention import accept
 from rivertwice.retention.summary import summary_of, topics_in
@@ -90,7 +90,7 @@ def test_the_agent_looks_at_every_topic_and_remembers_each(settings: Settings, m
 def test_behind_a_gap_of_one_topic_the_other_stays_where_it_was(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gap = Gap("p", "t1", None, "a", "ia", EXPIRED, {0: (1, 9)}, {}, 0, None, NOW)
+    gap = Gap("p", "t1", None, "a", "ia", GapReason.EXPIRED, {0: (1, 9)}, {}, 0, None, NOW)
     monkeypatch.setattr(accept.kafka, "begin_offsets", lambda _, topic: {0: {"a": 9, "b": 4}[topic]})
     home = settings.pipeline("p")
     assert accept._begins_after_gap(settings, home, gap, Timeline.load(home, "t1")) == {"a": {"0": 9}, "b": {"0": 2}}

@@ -96,7 +96,10 @@ def test_a_disagreeing_replay_ends_its_restore_and_the_older_is_taken(world, mon
     fallen = fall_back(settings, "p", progress=print)
     assert (fallen.report.savepoint, head(home)) == (taken.id, fallen.report.timeline)
     assert fallen.passed_over == {newer.id: "batch 6 gave another result"}
-    assert sorted(operation.step for operation in read_operations(home)) == [record.DONE, record.ABANDONED]
+    assert sorted(operation.step for operation in read_operations(home)) == [
+        record.OperationStep.DONE,
+        record.OperationStep.ABANDONED,
+    ]
 
 
 @pytest.mark.proves("guarantees.md#restore-fall-back-rewind")

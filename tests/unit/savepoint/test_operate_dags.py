@@ -30,7 +30,7 @@ from rivertwice.savepoint.operations.record import read_restores, read_rewinds
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.timeline import dead_summary
 from rivertwice.timeline.requests import StoredRequest
-from rivertwice.timeline.sequence import HEAD, head, read_sequence
+from rivertwice.timeline.sequence import EntryKind, head, read_sequence
 
 pytestmark = pytest.mark.airflow
 SURE = {"confirm": "p", "reason": "the disk was replaced"}
@@ -71,7 +71,7 @@ def die_before(monkeypatch: pytest.MonkeyPatch, work: Callable[[], Any], effect:
 
 
 def moves(home: PipelineHome) -> int:
-    return len([entry for entry in read_sequence(home) if entry.kind == HEAD])
+    return len([entry for entry in read_sequence(home) if entry.kind == EntryKind.HEAD])
 
 
 @pytest.fixture
@@ -149,7 +149,7 @@ def test_a_restore_that_was_given_up_is_not_begun_by_a_retry(
     assert operate.act("p", asked)["abandoned"]
     assert operate.act("p", asked)["abandoned"]  # the retry of that
     assert do_job(arguments) == 1
-    assert (head(home), read_restores(home)[-1].step) == ("t1", record.ABANDONED)
+    assert (head(home), read_restores(home)[-1].step) == ("t1", record.OperationStep.ABANDONED)
 
 
 @pytest.mark.parametrize(

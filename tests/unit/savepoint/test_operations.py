@@ -25,7 +25,7 @@ from rivertwice.core.errors import (
 )
 from rivertwice.core.instants import utc_now
 from rivertwice.savepoint.catalogue import list_savepoints, load_savepoint, verify_files
-from rivertwice.savepoint.manifest import BEGINNING, RESTING
+from rivertwice.savepoint.manifest import StateBase
 from rivertwice.savepoint.operations import record
 from rivertwice.savepoint.operations.effects import abandon_operation
 from rivertwice.savepoint.operations.fork import last_in_changelog
@@ -36,7 +36,7 @@ from rivertwice.savepoint.operations.steps import RESTORE, REWIND, OperationPlan
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.storage.table import Table
 from rivertwice.stream.lease import Owner
-from rivertwice.stream.seal import app_of, is_sealed
+from rivertwice.stream.seal import is_sealed, stream_app
 from rivertwice.timeline.intent import Intent, write_intent
 from rivertwice.timeline.lineage import Fork, Timeline, path_ledger, timeline_ledger
 from rivertwice.timeline.sequence import head, read_sequence
@@ -139,9 +139,9 @@ class Operation:
         assert (report.running, Intent.load(home).desired) == (True, "running")
         assert not home.drain.exists()
         assert list(home.scratch.glob("*")) == []
-        assert [one.step for one in read_operations(home)] == [record.DONE]
+        assert [one.step for one in read_operations(home)] == [record.OperationStep.DONE]
         assert load_savepoint(home, world.taken.id).leases == ()
-        assert is_sealed(Table(home.tables.changelog).applied_version(app_of("p", "t1")))
+        assert is_sealed(Table(home.tables.changelog).applied_version(stream_app("p", "t1")))
         self.check_own(world, report, self)
 
     def commit_7(self, home):
@@ -169,7 +169,7 @@ FROM_SAVEPOINT = Operation(
 FROM_BEGINNING = replace(
     FROM_SAVEPOINT,
     name="beginning",
-    asked=lambda _: BEGINNING,
+    asked=lambda _: StateBase.BEGINNING,
     effects=("write_intent", "make_empty_checkpoint", "replay_recorded", *END),
     telling=("replay_recorded", True),
     newest=False,
@@ -179,7 +179,7 @@ PLANNED = replace(
     FROM_BEGINNING,
     name="planned",
     home="unreplayed_world",
-    asked=lambda _: RESTING,
+    asked=lambda _: StateBase.RESTING,
     effects=("verify_files", "write_intent", "save_checkpoint", "download", *END, "release_savepoint"),
     telling=("save_checkpoint", True),
     check_own=check_planned,
@@ -258,7 +258,7 @@ def test_killed_around_any_effect_and_run_again_the_result_is_the_same(ground, m
     operation.kill(ground, monkeypatch, effect, after=after)
     assert last_in_changelog(ground.home, "t1") == 6  # sealed or not
     if effect == "release_savepoint":  # it is done; its leases run out
-        assert (head(ground.home), read_operations(ground.home)[-1].step) == ("t2", record.DONE)
+        assert (head(ground.home), read_operations(ground.home)[-1].step) == ("t2", record.OperationStep.DONE)
         return
     report = operation.run(ground) if after else operation.go_on(ground)
     assert report.resumed
@@ -337,11 +337,11 @@ def test_given_up_the_parent_goes_on_and_what_is_left_is_named(ground, monkeypat
     assert report.left[0].startswith(f"operations/{operation.plan.noun}-")
     assert len(report.left) == 1 + left
     assert all((home.root / name.partition(" ")[0]).exists() for name in report.left)
-    assert [one.step for one in read_operations(home)] == [record.ABANDONED]
+    assert [one.step for one in read_operations(home)] == [record.OperationStep.ABANDONED]
     assert all(one.leases == () for one in list_savepoints(home))
     assert list(home.scratch.glob("*-*")) == []
     assert (Intent.load(home).desired, results(home)) == ("running", before)
-    assert not is_sealed(Table(home.tables.changelog).applied_version(app_of("p", "t1")))
+    assert not is_sealed(Table(home.tables.changelog).applied_version(stream_app("p", "t1")))
     operation.commit_7(home)  # not sealed: it takes a batch
     again = operation.run(ground)
     assert (again.resumed, head(home)) == (False, again.timeline)

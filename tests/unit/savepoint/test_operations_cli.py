@@ -12,7 +12,7 @@ from homes.operations import Crash, die_around
 from rivertwice.cli.main import cli
 from rivertwice.core.errors import RequestError
 from rivertwice.core.instants import utc_now
-from rivertwice.savepoint.manifest import RESTING
+from rivertwice.savepoint.manifest import StateBase
 from rivertwice.savepoint.operations import record
 from rivertwice.savepoint.operations.record import Restore, read_operations, write_operation
 from rivertwice.savepoint.operations.restore import restore_savepoint
@@ -135,7 +135,7 @@ def test_an_upgrade_that_was_cut_off_is_given_up(world, run):
     write_intent(home, "stopped", "restore-1", utc_now())
     given = json.loads(run("upgrade", "p", "--abandon", "--yes", output="json").stdout)
     assert (given["operation"], given["stopped_after"], given["running"]) == ("restore-1", "parent drained", True)
-    assert [found.step for found in read_operations(home)] == [record.ABANDONED]
+    assert [found.step for found in read_operations(home)] == [record.OperationStep.ABANDONED]
 
 
 @pytest.mark.parametrize(
@@ -176,15 +176,29 @@ STORED: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("step", [record.RECORDED, record.CHECKED, record.DRAINED, record.FORKED, record.REPLAYED])
+@pytest.mark.parametrize(
+    "step",
+    [
+        record.OperationStep.RECORDED,
+        record.OperationStep.CHECKED,
+        record.OperationStep.DRAINED,
+        record.OperationStep.FORKED,
+        record.OperationStep.REPLAYED,
+    ],
+)
 def test_what_0_1_stored_of_a_restore_is_resumed_by_replaying(planned_world, step):
     """The file as 0.1.0 wrote it, before upgrades, erasures and planned restores had fields of their own."""
     settings, home, taken, _ = planned_world
     write_intent(home, "stopped", STORED["id"], utc_now())
-    stored = {**STORED, "savepoint": taken.id, "step": step, "forked_at": 6 if step >= record.FORKED else None}
+    stored = {
+        **STORED,
+        "savepoint": taken.id,
+        "step": step,
+        "forked_at": 6 if step >= record.OperationStep.FORKED else None,
+    }
     replace_json(home.operations / "restore-0a1b2c3d.json", stored)
     with pytest.raises(RequestError, match="was interrupted"):
-        restore_savepoint(settings, "p", RESTING)
+        restore_savepoint(settings, "p", StateBase.RESTING)
     report = restore_savepoint(settings, "p")
     assert (report.operation, report.savepoint, report.resumed) == ("restore-0a1b2c3d", taken.id, True)
     assert (report.timeline, report.replayed, read_operations(home)[-1].planned) == ("t2", 3, False)

@@ -12,7 +12,7 @@ from rivertwice.core.errors import ReplayMismatchError, SavepointError
 from rivertwice.core.instants import utc_now
 from rivertwice.savepoint.awaiting import select_awaiting
 from rivertwice.savepoint.catalogue import list_savepoints, load_savepoint
-from rivertwice.savepoint.manifest import RESTING
+from rivertwice.savepoint.manifest import StateBase
 from rivertwice.savepoint.operations import record
 from rivertwice.savepoint.operations.record import Restore, read_operations
 from rivertwice.savepoint.operations.restore import restore_savepoint
@@ -34,7 +34,7 @@ def read_files(_spark, checkpoint, batch):
 def restored(planned_world, monkeypatch):
     """A planned restore is done; the stream of its timeline has committed batches 7 and 8 since."""
     settings, home, origin, _ = planned_world
-    report = restore_savepoint(settings, "p", RESTING)
+    report = restore_savepoint(settings, "p", StateBase.RESTING)
     commit_batches(home, [row(7, "t2"), row(8, "t2")])
     catch_checkpoint_up(home, "t2", finished=8)
     patch_effect(monkeypatch, "read_state", read_files)
@@ -104,7 +104,7 @@ def test_a_planned_operation_awaits_its_proof_once_it_is_done_and_counts(restore
     savepoints = list_savepoints(home)
     assert select_awaiting([done], savepoints, path) == [done]
     assert select_awaiting([done], savepoints, path[:1]) == []
-    for other in ({"step": record.MOVED}, {"step": record.ABANDONED}, {"planned": False}):
+    for other in ({"step": record.OperationStep.MOVED}, {"step": record.OperationStep.ABANDONED}, {"planned": False}):
         assert select_awaiting([type(done)(**{**vars(done), **other})], savepoints, path) == []
     base.store.put(f"{base.id}/proof.json", encode_record({"proved": True}))
     assert select_awaiting([done], list_savepoints(home), path) == []

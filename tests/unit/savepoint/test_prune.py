@@ -14,7 +14,7 @@ from rivertwice.cli.main import cli
 from rivertwice.core.errors import RequestError, SavepointError
 from rivertwice.savepoint import prune
 from rivertwice.savepoint.catalogue import list_savepoints, savepoint_store, select_newest, verify_files
-from rivertwice.savepoint.operations.record import DONE, Restore, write_operation
+from rivertwice.savepoint.operations.record import OperationStep, Restore, write_operation
 from rivertwice.savepoint.prune import (
     delete_savepoint,
     held_savepoints,
@@ -188,7 +188,7 @@ def test_an_interrupted_restores_savepoint_outlives_its_lease(tmp_path):
     operation = Restore("restore-00000000", older.id, "t1", "t2", True, NOW)
     write_operation(home, operation)
     assert prune_savepoints(home, keep=0, now=NOW).protected[older.id] == "needed by restore-00000000"
-    write_operation(home, replace(operation, step=DONE))
+    write_operation(home, replace(operation, step=OperationStep.DONE))
     assert prune_savepoints(home, keep=0, now=NOW).deleted == (older.id,)
 
 

@@ -13,11 +13,9 @@ from rivertwice.savepoint.recovery import (
     BATCH_S,
     BETWEEN,
     LONGEST_WAIT,
-    PROVE,
-    ROTATE,
     START_S,
-    WAIT,
     RecoveryEstimate,
+    RecoveryStep,
     batches_within,
     decide_keep_up,
     estimate_recovery,
@@ -70,41 +68,46 @@ def test_the_seconds_of_a_batch_are_the_median_of_the_newest_proofs():
 def test_a_savepoint_is_due_before_half_of_the_objective_is_used_up():
     due_at = batches_within(OBJECTIVE, BATCH_S)
     assert due_at == 70  # (60 s - 25 s) at half a second a batch
-    for batches, kind in ((0, WAIT), (due_at - 1, WAIT), (due_at, ROTATE), (10 * due_at, ROTATE)):
+    for batches, kind in (
+        (0, RecoveryStep.WAIT),
+        (due_at - 1, RecoveryStep.WAIT),
+        (due_at, RecoveryStep.ROTATE),
+        (10 * due_at, RecoveryStep.ROTATE),
+    ):
         found = RecoveryEstimate("sp", batches, BATCH_S, measured=True)
         assert decide(found).kind == kind, batches
-        assert (kind == ROTATE) == (found.seconds >= OBJECTIVE.total_seconds() / 2)
+        assert (kind == RecoveryStep.ROTATE) == (found.seconds >= OBJECTIVE.total_seconds() / 2)
 
 
 @pytest.mark.parametrize("batch_s", [0.001, 0.5, 3.0, 100.0])
 def test_a_savepoint_is_due_after_one_batch_at_the_least(batch_s):
     assert batches_within(timedelta(minutes=1), batch_s) >= 1
-    assert decide(RecoveryEstimate("sp", 0, batch_s, measured=True), timedelta(minutes=1)).kind == WAIT
+    assert decide(RecoveryEstimate("sp", 0, batch_s, measured=True), timedelta(minutes=1)).kind == RecoveryStep.WAIT
 
 
 def test_without_an_objective_or_a_wanted_stream_nothing_is_due():
     found = RecoveryEstimate("sp", 10_000, 0.5, measured=True)
-    assert decide(found, None).kind == WAIT
-    assert decide(found, wanted=False).kind == WAIT
-    assert decide(None).kind == WAIT
+    assert decide(found, None).kind == RecoveryStep.WAIT
+    assert decide(found, wanted=False).kind == RecoveryStep.WAIT
+    assert decide(None).kind == RecoveryStep.WAIT
 
 
 def test_a_planned_restores_savepoint_is_proved_before_anything_else():
     found = RecoveryEstimate("sp", 10_000, 0.5, measured=True)
     for objective, wanted in ((None, False), (OBJECTIVE, True)):
         decision = decide(found, objective, ["sp-1", "sp-2"], wanted=wanted)
-        assert (decision.kind, decision.savepoint) == (PROVE, "sp-2")
+        assert (decision.kind, decision.savepoint) == (RecoveryStep.PROVE, "sp-2")
 
 
 def test_one_job_runs_at_a_time_and_failures_make_the_next_wait_longer():
     found = RecoveryEstimate("sp", 10_000, 0.5, measured=True)
-    assert decide(found, memory=Attempts(busy=True)).kind == WAIT
+    assert decide(found, memory=Attempts(busy=True)).kind == RecoveryStep.WAIT
     for failures, pause in ((0, BETWEEN), (1, 2 * BETWEEN), (3, 8 * BETWEEN), (60, LONGEST_WAIT)):
-        for ago, kind in ((pause - timedelta(seconds=1), WAIT), (pause, ROTATE)):
+        for ago, kind in ((pause - timedelta(seconds=1), RecoveryStep.WAIT), (pause, RecoveryStep.ROTATE)):
             memory = Attempts(failures=failures, last_end=NOW - ago)
             assert decide(found, memory=memory).kind == kind, (failures, ago)
 
 
 def test_a_job_that_ended_in_the_future_of_a_clock_set_back_delays_nothing():
     found = RecoveryEstimate("sp", 10_000, 0.5, measured=True)
-    assert decide(found, memory=Attempts(last_end=NOW + timedelta(hours=1))).kind == ROTATE
+    assert decide(found, memory=Attempts(last_end=NOW + timedelta(hours=1))).kind == RecoveryStep.ROTATE

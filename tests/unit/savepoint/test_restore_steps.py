@@ -11,7 +11,7 @@ from homes.savepoint import add_timeline, catch_checkpoint_up, commit_batches, r
 from rivertwice.core.errors import FingerprintError, SavepointError
 from rivertwice.core.instants import utc_now
 from rivertwice.savepoint.catalogue import list_savepoints, load_savepoint
-from rivertwice.savepoint.manifest import BEGINNING, RESTING
+from rivertwice.savepoint.manifest import StateBase
 from rivertwice.savepoint.operations.effects import abandon_operation
 from rivertwice.savepoint.operations.fall_back import fall_back
 from rivertwice.savepoint.operations.fork import last_in_changelog
@@ -35,8 +35,8 @@ pytestmark = pytest.mark.long
 def test_every_batch_is_replayed_from_the_beginning_where_no_savepoint_is_left(world):
     settings, home, taken, _ = world
     assert remove_savepoints(home, {taken.id}, now=utc_now(), newest_too=True) == [taken.id]
-    report = restore_savepoint(settings, "p", BEGINNING)
-    assert (report.savepoint, report.replayed, head(home)) == (BEGINNING, 7, "t2")
+    report = restore_savepoint(settings, "p", StateBase.BEGINNING)
+    assert (report.savepoint, report.replayed, head(home)) == (StateBase.BEGINNING, 7, "t2")
 
 
 def test_an_erasure_at_rest_drains_nothing_and_reads_the_archive_alone(world, monkeypatch):
@@ -46,7 +46,7 @@ def test_an_erasure_at_rest_drains_nothing_and_reads_the_archive_alone(world, mo
         monkeypatch, "oldest_offsets", lambda *_, archive_only: asked.append(archive_only) or {"flights": {0: 0}}
     )
     with at_rest(home, "er-1", utc_now(), running="x"):
-        restore_savepoint(settings, "p", BEGINNING, keep_intent=True, rewritten_by="er-1")
+        restore_savepoint(settings, "p", StateBase.BEGINNING, keep_intent=True, rewritten_by="er-1")
         assert home.drain.exists()  # no driver may start before the erasure is through
     assert asked == [True]
     assert [one.rewritten_by for one in read_operations(home)] == ["er-1"]
@@ -108,8 +108,8 @@ def test_a_planned_restore_reads_no_more_rows_behind_a_long_history(planned_worl
     append_ledger(home, [row(batch) for batch in range(7, 300)])
     commit_batches(home, [row(batch) for batch in range(300, 304)])
     catch_checkpoint_up(home, "t1", finished=303)
-    shown = count_rows_read(monkeypatch, lambda: show_restore(settings, "p", RESTING))
-    done = count_rows_read(monkeypatch, lambda: restore_savepoint(settings, "p", RESTING))
+    shown = count_rows_read(monkeypatch, lambda: show_restore(settings, "p", StateBase.RESTING))
+    done = count_rows_read(monkeypatch, lambda: restore_savepoint(settings, "p", StateBase.RESTING))
     assert (head(home), replays) == ("t2", [])
     assert 0 < shown < 40
     assert 0 < done < 40
@@ -118,7 +118,7 @@ def test_a_planned_restore_reads_no_more_rows_behind_a_long_history(planned_worl
 def test_a_batch_whose_commit_file_is_missing_is_the_only_one_replayed(planned_world, replays):
     settings, home, *_ = planned_world
     (home.checkpoint("t1") / "commits/6").unlink()  # the driver was killed between the two
-    report = restore_savepoint(settings, "p", RESTING)
+    report = restore_savepoint(settings, "p", StateBase.RESTING)
     assert (report.forked_at, report.replayed, replays) == (6, 1, [1])
     assert load_savepoint(home, report.savepoint).manifest.batch == 5
 
@@ -127,7 +127,7 @@ def test_a_batch_whose_commit_file_is_missing_is_the_only_one_replayed(planned_w
 def test_a_damaged_checkpoint_lets_the_newest_proved_be_replayed(planned_world, replays, file):
     settings, home, taken, _ = planned_world
     (home.checkpoint("t1") / file).write_text("x")
-    report = restore_savepoint(settings, "p", RESTING)
+    report = restore_savepoint(settings, "p", StateBase.RESTING)
     assert (report.savepoint, report.forked_at, report.replayed, replays) == (taken.id, 6, 3, [3])
     assert [each.id for each in list_savepoints(home)] == [taken.id]
 
@@ -137,7 +137,7 @@ def test_damage_without_a_proved_savepoint_ends_it_and_names_the_way_out(planned
     taken.store.delete(f"{taken.id}/proof.json")
     (home.checkpoint("t1") / "offsets/5").write_text("x")
     with pytest.raises(SavepointError, match=r"is damaged .*--abandon"):
-        restore_savepoint(settings, "p", RESTING, unproved=True)
+        restore_savepoint(settings, "p", StateBase.RESTING, unproved=True)
     assert head(home) == "t1"
     assert abandon_operation(settings, "p", RESTORE).running
 
@@ -147,7 +147,7 @@ def test_a_fall_back_finishes_a_planned_restore_whose_checkpoint_broke(planned_w
     with monkeypatch.context() as patch:
         die_around(patch, "save_checkpoint")
         with pytest.raises(Crash):
-            restore_savepoint(settings, "p", RESTING)
+            restore_savepoint(settings, "p", StateBase.RESTING)
     (home.checkpoint("t1") / "offsets/6").write_text("x")
     fallen = fall_back(settings, "p", progress=print)
     assert fallen.report is not None
@@ -169,7 +169,7 @@ def test_an_upgrade_record_that_was_proved_meanwhile_reads_back(planned_world):
     _, home, taken, _ = planned_world
     taken.store.put(f"{taken.id}/proof.json", encode_record({"proved": True}))
     of_upgrade = {"bundle": "b", "planned": True, "origin": taken.id}
-    stored = Restore("restore-1", RESTING, "t1", "t2", was_running=True, started_at=utc_now(), **of_upgrade)
+    stored = Restore("restore-1", StateBase.RESTING, "t1", "t2", was_running=True, started_at=utc_now(), **of_upgrade)
     write_operation(home, stored)
     (read,) = read_operations(home)
     assert (read, read.held) == (stored, (taken.id,))

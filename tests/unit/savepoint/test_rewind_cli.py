@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from rivertwice.cli.main import cli
 from rivertwice.savepoint.operations.record import read_rewinds
 from rivertwice.storage.table_care import TableCare
-from rivertwice.stream.seal import app_of
+from rivertwice.stream.seal import stream_app
 from rivertwice.timeline.intent import Intent
 from rivertwice.timeline.sequence import head
 
@@ -54,7 +54,7 @@ def test_tables_that_have_lost_rows_refuse_it_before_anything_is_done(run, rewin
     entry = next(
         path
         for path in sorted((home.tables.changelog / "_delta_log").glob("*.json"))
-        if f'"{app_of("p", "t1")}","version":2' in path.read_text().replace(" ", "")
+        if f'"{stream_app("p", "t1")}","version":2' in path.read_text().replace(" ", "")
     )
     entry.write_text("")
     done = run(*words)

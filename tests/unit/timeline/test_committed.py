@@ -23,7 +23,7 @@ from rivertwice.timeline.committed import (
     newest_batch,
     newest_batches,
 )
-from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, append_ledger
+from rivertwice.timeline.ledger import LEDGER_KEY, LedgerRow, append_ledger
 from rivertwice.timeline.lineage import Fork, Timeline, create_timeline, head_path, path_ledger
 from rivertwice.timeline.sequence import move_head
 
@@ -41,7 +41,7 @@ def commit(home: PipelineHome, committed: LedgerRow) -> None:
     Table(home.tables.changelog).append(
         pa.table({"n": pa.array([], pa.int64())}),
         transactions={f"p#{committed.timeline}": committed.batch},
-        metadata={METADATA_KEY: committed.to_json()},
+        metadata={LEDGER_KEY: committed.to_json()},
     )
 
 

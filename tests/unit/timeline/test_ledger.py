@@ -6,7 +6,7 @@ from rivertwice.core.errors import LedgerError
 from rivertwice.core.settings import Settings
 from rivertwice.storage.table import Table
 from rivertwice.timeline.ledger import (
-    METADATA_KEY,
+    LEDGER_KEY,
     LedgerRow,
     append_ledger,
     from_table,
@@ -34,7 +34,7 @@ def commit(home, row):
     Table(home.tables.changelog).append(
         pa.table({"n": pa.array([], pa.int64())}),
         transactions={f"p#{row.timeline}": row.batch},
-        metadata={METADATA_KEY: row.to_json()},
+        metadata={LEDGER_KEY: row.to_json()},
     )
 
 

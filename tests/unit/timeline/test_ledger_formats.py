@@ -13,7 +13,7 @@ from rivertwice.core.settings import Settings
 from rivertwice.log.addresses import Part
 from rivertwice.storage.table import Table
 from rivertwice.timeline.counts import BatchCounts, total_of
-from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, append_ledger, from_table, read_ledger, to_table
+from rivertwice.timeline.ledger import LEDGER_KEY, LedgerRow, append_ledger, from_table, read_ledger, to_table
 
 SHARES = {"a": BatchCounts(3, 1, 2, 5, 9), "b": BatchCounts(4)}
 
@@ -71,7 +71,7 @@ def test_a_batch_that_only_a_commit_of_format_1_knows_is_read(tmp_path: Any) -> 
     Table(home.tables.changelog).append(
         pa.table({"n": pa.array([], pa.int64())}),
         transactions={"p#t1": 0},
-        metadata={METADATA_KEY: of_format_1(ledger_row(0))},
+        metadata={LEDGER_KEY: of_format_1(ledger_row(0))},
     )
     assert read_ledger(home) == [ledger_row(0)]
 

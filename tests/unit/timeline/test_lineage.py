@@ -29,7 +29,7 @@ from rivertwice.timeline.lineage import (
     timeline_ledger,
     trace_path,
 )
-from rivertwice.timeline.sequence import HEAD, Entry, move_head
+from rivertwice.timeline.sequence import Entry, EntryKind, move_head
 
 T1 = Timeline("p", "t1", None, 0, {"flights": {"0": 0}}, "b1", {"semantics": "m"}, "c", {"flights": "id"}, NOW)
 
@@ -100,9 +100,9 @@ def test_a_path_goes_through_all_ancestors_root_first() -> None:
 def test_a_head_move_leaves_the_batches_after_its_fork(batch: tuple[str, int], since: int, found: int | None) -> None:
     path = [Segment("t1", 0, 5), Segment("t2", 6, None)]
     entries = [
-        Entry(1, HEAD, {"timeline": "t1"}, NOW),
+        Entry(1, EntryKind.HEAD, {"timeline": "t1"}, NOW),
         Entry(2, "publication", {}, NOW),
-        Entry(3, HEAD, {"timeline": "t2"}, NOW),
+        Entry(3, EntryKind.HEAD, {"timeline": "t2"}, NOW),
     ]
     move = find_move_off(entries, path, batch, since)
     assert (None if move is None else move.seq) == found

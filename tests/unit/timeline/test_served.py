@@ -17,7 +17,7 @@ from rivertwice.timeline.lineage import Fork
 from rivertwice.timeline.sequence import move_head, publish
 from rivertwice.timeline.served import export_sha256, read_served, rebuild_served, wait_served
 from rivertwice.timeline.served_rows import export_lines, stream_rows
-from rivertwice.timeline.served_stamp import ServedStamp, provisional_stamp, served_stamp
+from rivertwice.timeline.served_stamp import ServedStamp, provisional_stamp, read_served_stamp
 from rivertwice.timeline.serving import Publication, select_served
 
 
@@ -52,7 +52,7 @@ def test_a_rebuild_serves_the_closed_windows_and_says_of_what(made):
     report = rebuild_served(home, bundle.definition)
     assert report.stamp == ServedStamp(sequence=1, timeline="t1", batch=9)
     assert (report.rebuilt, report.rows, report.published) == (True, 8, 0)
-    assert served_stamp(home) == report.stamp
+    assert read_served_stamp(home) == report.stamp
     assert numbers(read_served(home)) == [(hour, "a", 10) for hour in range(8)]
 
 
@@ -69,7 +69,7 @@ def test_the_stamp_is_found_under_commits_that_carry_none(made):
     stamp = rebuild_served(home, bundle.definition).stamp
     for _ in range(6):
         Table(home.tables.served).append(read_served(home).slice(0, 0))
-    assert served_stamp(home) == stamp
+    assert read_served_stamp(home) == stamp
 
 
 def test_a_publication_is_served_by_the_next_rebuild(made):
@@ -159,7 +159,7 @@ def test_open_windows_of_early_results_have_a_table_until_they_close(tmp_path):
     world.commit("t1", 2, 1, [(1, "b", 1)])
     assert world.served() == {(0, "a"): 3}
     assert numbers(Table(home.tables.provisional).read()) == [(1, "a", 2), (1, "b", 1)]
-    assert provisional_stamp(home) == served_stamp(home)
+    assert provisional_stamp(home) == read_served_stamp(home)
 
 
 def test_a_build_killed_before_the_open_windows_is_done_again(tmp_path, monkeypatch):
@@ -176,9 +176,9 @@ def test_a_build_killed_before_the_open_windows_is_done_again(tmp_path, monkeypa
         patch.setattr(Table, "overwrite", killed)
         with pytest.raises(InterruptedError):
             rebuild_served(home, world.definition)
-    assert provisional_stamp(home) != served_stamp(home)
+    assert provisional_stamp(home) != read_served_stamp(home)
     assert rebuild_served(home, world.definition).rebuilt
-    assert provisional_stamp(home) == served_stamp(home)
+    assert provisional_stamp(home) == read_served_stamp(home)
     assert numbers(Table(home.tables.provisional).read()) == [(1, "a", 5)]
 
 
@@ -198,7 +198,7 @@ def test_racing_rebuilds_leave_the_newest_stamp(made):
     threads[-1].start()
     for thread in threads:
         thread.join()
-    assert served_stamp(home).sequence == 2
+    assert read_served_stamp(home).sequence == 2
     assert (1, "a", 12) in numbers(read_served(home))
 
 

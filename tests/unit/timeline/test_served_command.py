@@ -14,7 +14,7 @@ from rivertwice.cli.main import cli
 from rivertwice.core.settings import Settings
 from rivertwice.storage.table import Table
 from rivertwice.timeline.served import export_sha256, rebuild_served
-from rivertwice.timeline.served_stamp import provisional_stamp, served_stamp
+from rivertwice.timeline.served_stamp import provisional_stamp, read_served_stamp
 
 
 def rebuild(settings: Settings, *options: str) -> tuple[int, dict[str, Any]]:
@@ -34,7 +34,7 @@ def test_a_rebuild_of_a_right_table_has_the_same_rows(tmp_path: Path, emit: str)
     assert version is not None
     assert Table(home.tables.served).open().version == version.version + 1  # type: ignore[union-attr]
     if emit == "updates":
-        assert provisional_stamp(home) == served_stamp(home)
+        assert provisional_stamp(home) == read_served_stamp(home)
 
 
 def test_a_rebuild_of_a_wrong_table_says_so_and_makes_it_right(tmp_path: Path) -> None:

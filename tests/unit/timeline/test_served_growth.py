@@ -20,12 +20,12 @@ from rivertwice.storage.table import Table
 from rivertwice.storage.table_care import live_files
 from rivertwice.storage.table_log import entry_path
 from rivertwice.timeline import served
-from rivertwice.timeline.ledger import METADATA_KEY, append_ledger
+from rivertwice.timeline.ledger import LEDGER_KEY, append_ledger
 from rivertwice.timeline.lineage import Fork, Timeline, path_ledger
 from rivertwice.timeline.sequence import last_seq, move_head, publish, read_sequence
 from rivertwice.timeline.served import Way, export_sha256, open_rows, read_served, rebuild_served
 from rivertwice.timeline.served_rows import export_lines, newest_rows, rows_served_by, stream_rows
-from rivertwice.timeline.served_stamp import provisional_stamp, served_stamp
+from rivertwice.timeline.served_stamp import provisional_stamp, read_served_stamp
 from rivertwice.timeline.serving import Publication
 
 
@@ -106,7 +106,7 @@ class GrowingHome:
             assert export_lines(still_open) == export_lines(
                 open_rows(newest, self.definition, ledger[-1].batch_watermark_ms)
             )
-            assert provisional_stamp(self.home) == served_stamp(self.home)
+            assert provisional_stamp(self.home) == read_served_stamp(self.home)
 
 
 def commit(
@@ -115,7 +115,7 @@ def commit(
     changes = {"bundle": bundle.id, "batch_watermark_ms": batch * HOUR, "emitted": len(rows) + lost}
     row = ledger_row(batch, timeline, **changes)
     Table(home.tables.changelog, partition_by=["_day"]).append(
-        emitted(timeline, batch, *rows), transactions={f"p#{timeline}": batch}, metadata={METADATA_KEY: row.to_json()}
+        emitted(timeline, batch, *rows), transactions={f"p#{timeline}": batch}, metadata={LEDGER_KEY: row.to_json()}
     )
     append_ledger(home, [row])
 
@@ -154,7 +154,7 @@ def test_what_is_kept_by_change_is_what_a_whole_build_gives(
         report = rebuild_served(world.home, world.definition)
         ways[report.way] += 1
         world.require_same_as_whole()
-        assert served_stamp(world.home) == report.stamp
+        assert read_served_stamp(world.home) == report.stamp
     assert ways[Way.APPENDED] > 0
     assert ways[Way.REPLACED] > 0
     sha256 = export_sha256(world.home)
@@ -220,11 +220,11 @@ def test_the_cost_of_a_head_move_is_what_follows_the_fork(
 def test_rows_that_a_new_batch_lost_are_not_passed_over(tmp_path: Path) -> None:
     world = GrowingHome(tmp_path, 2)
     rebuild_served(world.home, world.definition)
-    stamp = served_stamp(world.home)
+    stamp = read_served_stamp(world.home)
     commit(world.home, world.bundle, "t1", 3, [(2, "a", 1)], lost=1)
     with pytest.raises(TableDamageError):
         rebuild_served(world.home, world.definition)
-    assert served_stamp(world.home) == stamp
+    assert read_served_stamp(world.home) == stamp
 
 
 def test_rows_of_a_window_open_at_the_fork_that_are_gone_are_noticed(tmp_path: Path) -> None:

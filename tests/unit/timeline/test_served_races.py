@@ -19,7 +19,7 @@ from rivertwice.timeline import served
 from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.lineage import Timeline
 from rivertwice.timeline.served import read_served, rebuild_served
-from rivertwice.timeline.served_stamp import METADATA_KEY, served_stamp
+from rivertwice.timeline.served_stamp import SERVED_KEY, read_served_stamp
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_an_older_look_does_not_hide_a_newer_one(world: ErasureWorld, monkeypatc
     assert report.stamp is not None
     assert report.stamp.batch == BATCHES + 1
     assert not report.rebuilt, "the other host had done it"
-    assert served_stamp(here) == report.stamp
+    assert read_served_stamp(here) == report.stamp
     rows = read_served(here)
     assert rows is not None
     assert rows["k"].to_pylist().count("new") == 2
@@ -91,7 +91,7 @@ def test_a_rebuild_that_always_loses_says_so_and_writes_nothing(
     between(monkeypatch, lambda: Table(table).append(Table(table).read().slice(0, 0)), 99)  # type: ignore[union-attr]
     with pytest.raises(LostRaceError, match="another writer changed served"):
         rebuild_served(home, definition)
-    stamp = served_stamp(home)
+    stamp = read_served_stamp(home)
     assert stamp is not None
     assert stamp.batch == BATCHES - 1
 
@@ -106,9 +106,9 @@ def test_a_first_build_does_not_replace_the_one_of_another_host(
         rebuild_served(world.hosts[1].pipeline("p"), definition)
 
     between(monkeypatch, other_host, 1)
-    assert served_stamp(world.home) is None
+    assert read_served_stamp(world.home) is None
     report = rebuild_served(world.home, definition)
-    assert report.stamp == served_stamp(world.home)
+    assert report.stamp == read_served_stamp(world.home)
     assert report.stamp is not None
     assert report.stamp.batch == BATCHES
-    assert [stamp["batch"] for _, stamp in Table(world.home.tables.served).commits(METADATA_KEY)] == [BATCHES]
+    assert [stamp["batch"] for _, stamp in Table(world.home.tables.served).commits(SERVED_KEY)] == [BATCHES]

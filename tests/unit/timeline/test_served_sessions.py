@@ -16,7 +16,7 @@ from homes.project import make_project
 from rivertwice.core.errors import TableDamageError
 from rivertwice.definition.bundle import build_bundle, save_bundle
 from rivertwice.storage.table import Table
-from rivertwice.timeline.ledger import METADATA_KEY, append_ledger
+from rivertwice.timeline.ledger import LEDGER_KEY, append_ledger
 from rivertwice.timeline.lineage import Fork, path_ledger
 from rivertwice.timeline.sequence import last_seq, move_head, publish, read_sequence
 from rivertwice.timeline.served import Way, read_served, rebuild_served
@@ -84,7 +84,7 @@ class SessionHome:
         Table(self.home.tables.changelog).append(
             pa.table({**stamps, **{name: table[name] for name in table.schema.names}}),
             transactions={f"p#{self.timeline}": self.batch},
-            metadata={METADATA_KEY: row.to_json()},
+            metadata={LEDGER_KEY: row.to_json()},
         )
         append_ledger(self.home, [row])
         self.batch += 1

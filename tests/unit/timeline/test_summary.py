@@ -21,12 +21,10 @@ from rivertwice.storage.table import Table
 from rivertwice.timeline.committed import CommittedBatches, committed_batches
 from rivertwice.timeline.dead_letters import (
     AMEND,
-    AMENDED,
     DISCARD,
-    DISCARDED,
-    OPEN,
     Amendment,
     DeadLetter,
+    LetterState,
     RecordAddress,
     cures_of,
     describe_newest,
@@ -110,16 +108,16 @@ def test_a_letter_is_open_until_a_decision_and_the_newest_one_holds() -> None:
     letters = select_valid(
         [stored(1), stored(2), stored(3)], CommittedBatches.of([ledger_row(0)]), newest_by_address(book)
     )
-    assert [one.state for one in letters] == [DISCARDED, AMENDED, OPEN]
+    assert [one.state for one in letters] == [LetterState.DISCARDED, LetterState.AMENDED, LetterState.OPEN]
     as_of_two = select_valid([stored(1)], CommittedBatches.of([ledger_row(0)]), newest_by_address(book, upto=2))
-    assert [one.state for one in as_of_two] == [AMENDED]
+    assert [one.state for one in as_of_two] == [LetterState.AMENDED]
 
 
 def test_the_desk_counts_by_reason_and_knows_the_oldest_open_one(home: PipelineHome) -> None:
     desk = summarise_dead_letters(home, committed_batches(home))
     assert desk.counts == {
-        "json": {OPEN: 2, AMENDED: 0, DISCARDED: 0},
-        "schema": {OPEN: 1, AMENDED: 0, DISCARDED: 0},
+        "json": {LetterState.OPEN: 2, LetterState.AMENDED: 0, LetterState.DISCARDED: 0},
+        "schema": {LetterState.OPEN: 1, LetterState.AMENDED: 0, LetterState.DISCARDED: 0},
     }
     assert (desk.oldest_open, desk.last_seq) == (NOW, 0)
 
@@ -163,7 +161,7 @@ def test_decisions_are_kept_and_leave_only_what_is_open(home: PipelineHome) -> N
     amend(home, letters[0], b'{"fine": 1}', fine, why="quoted wrongly", by="ana", now=NOW)
     discard(home, [letters[1]], why="a test record", by="ben", now=NOW)
     after = read_letters(home)
-    assert [one.state for one in after] == [AMENDED, DISCARDED, OPEN]
+    assert [one.state for one in after] == [LetterState.AMENDED, LetterState.DISCARDED, LetterState.OPEN]
     assert after[0].amendment is not None
     assert (after[0].amendment.value, after[0].amendment.why, after[0].amendment.by) == (
         b'{"fine": 1}',
@@ -253,7 +251,7 @@ def test_letters_and_amendments_without_tables_are_none(tmp_path: Path) -> None:
         [],
         None,
     )
-    assert summarise_dead_letters(empty, CommittedBatches.of([])).total(OPEN) == 0
+    assert summarise_dead_letters(empty, CommittedBatches.of([])).total(LetterState.OPEN) == 0
 
 
 def test_every_cure_says_from_which_to_which_decision_it_held() -> None:

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from homes.versions import AT, GONE, World
 from rivertwice.agent.alert_kinds import TASK_FAILED
-from rivertwice.agent.alert_model import CRITICAL, AlertCause, Report
+from rivertwice.agent.alert_model import AlertCause, AlertSeverity, Report
 from rivertwice.agent.alert_store import alerts_of
 from rivertwice.cli.main import cli
 from rivertwice.core.errors import RequestError
@@ -181,7 +181,7 @@ def test_a_version_that_is_dropped_takes_its_alerts_along(world: World) -> None:
     alerts = alerts_of(world.settings)
     causes = [("p@v2", "defect", ""), ("p", TASK_FAILED, "switch__p.gate"), ("p", TASK_FAILED, "backfill__p.plan")]
     for cause in causes:
-        alerts.report(Report(AlertCause(*cause), CRITICAL, "test", "airflow"), AT)
+        alerts.report(Report(AlertCause(*cause), AlertSeverity.CRITICAL, "test", "airflow"), AT)
     write_intent(world.new, "stopped", "test", AT)
     for words, code in ((["--dry-run"], 0), ([], 1)):
         shown = CliRunner().invoke(cli, ["version", "drop", "p@v2", *words], env=world.settings.to_env())

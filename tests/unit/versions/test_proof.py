@@ -9,7 +9,7 @@ import pytest
 from homes.seals import LOOK, NOW, SEAL
 from rivertwice.reconcile.seals.look import ChangesSinceSeal, TableChanges
 from rivertwice.storage.table import TableChange
-from rivertwice.timeline.sequence import PUBLICATION, Entry
+from rivertwice.timeline.sequence import Entry, EntryKind
 from rivertwice.timeline.served_stamp import ServedStamp
 from rivertwice.versions.parity import common_ends
 from rivertwice.versions.proof import prove
@@ -33,7 +33,10 @@ def test_later_batches_do_not_weaken_what_a_seal_proved(whole: bool) -> None:
             replace(LOOK, tables=FOREIGN),
             "does not hold any more: another program made version 7 of the table changelog (DELETE)",
         ),
-        (replace(LOOK, entries=[*LOOK.entries, Entry(2, PUBLICATION, {}, NOW)]), "p published backfills after r1"),
+        (
+            replace(LOOK, entries=[*LOOK.entries, Entry(2, EntryKind.PUBLICATION, {}, NOW)]),
+            "p published backfills after r1",
+        ),
     ],
 )
 def test_a_proof_that_does_not_hold_says_what_to_run(look: ChangesSinceSeal, word: str) -> None:

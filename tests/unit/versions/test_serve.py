@@ -23,7 +23,7 @@ from rivertwice.storage.table import Table
 from rivertwice.timeline import served
 from rivertwice.timeline.intent import write_intent
 from rivertwice.timeline.served import export_sha256, read_served, rebuild_served
-from rivertwice.timeline.served_stamp import BESIDE, served_stamp, serving_by_stamp, stamp_of
+from rivertwice.timeline.served_stamp import BESIDE, read_served_stamp, serving_by_stamp, stamp_of
 from rivertwice.timeline.version_records import hold_versions
 from rivertwice.upkeep.rewrite import own_tables
 from rivertwice.versions import serve
@@ -262,14 +262,14 @@ def test_a_look_on_a_host_that_missed_a_switch_is_at_the_own_table(world: World)
     world.keep_all()
     world.serve("p@v2")
     world.old.serving_note.unlink()  # the process that switched was killed before it noted that
-    assert served_stamp(world.old) is None, "the first version has no table of its own yet"
+    assert read_served_stamp(world.old) is None, "the first version has no table of its own yet"
     assert world.old.serving_version == world.new.root.name
     rebuild_served(world.old, world.first)
     world.old.serving_note.unlink()
     stamp = look.look_at_changes(world.old).stamp
     assert stamp is not None
     assert stamp.version == BESIDE
-    assert stamp == served_stamp(world.old)
+    assert stamp == read_served_stamp(world.old)
 
 
 def test_no_version_is_switched_while_one_is_dropped(world: World) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from rivertwice.core.errors import DefinitionError
+from rivertwice.core import DefinitionError
 from rivertwice.definition.folds import find_stray_fold_part
 from rivertwice.definition.kinds.kind import MOST_PASSES, Kind, find_stray_slide
 from rivertwice.definition.kinds.lint import WindowLint
 from rivertwice.definition.kinds.sql import find_stray_fold_file
-from rivertwice.definition.parts import RECORD, ROWS_FILE, TRANSFORM_FILE, VERSION, format_duration
+from rivertwice.definition.parts import RECORD, VERSION, DefinitionFiles, format_duration
 from rivertwice.definition.refusals import check_sql
 
 if TYPE_CHECKING:
@@ -98,11 +98,9 @@ class Intervals(Kind):
     def check_code(self, definition: Definition, where: str, fields: Collection[str]) -> None:
         """Refuse SQL that could not be recomputed, and `rows.sql`: its conditions belong in the statement."""
         sql, compared = definition.transform_sql, definition.compare
-        check_sql(sql, f"{where}/{TRANSFORM_FILE}", compared=compared, per_window=True, fields=fields)
+        check_sql(sql, f"{where}/{DefinitionFiles.TRANSFORM_FILE}", compared=compared, per_window=True, fields=fields)
         if definition.rows_sql is not None:
-            message = (
-                f"{where}/{ROWS_FILE}: intervals take no {ROWS_FILE}; write the condition into {TRANSFORM_FILE}'s WHERE"
-            )
+            message = f"{where}/{DefinitionFiles.ROWS_FILE}: intervals take no {DefinitionFiles.ROWS_FILE}; write the condition into {DefinitionFiles.TRANSFORM_FILE}'s WHERE"
             raise DefinitionError(message)
 
     def fingerprint_parts(self, window: Window) -> list[str]:

@@ -7,9 +7,9 @@ from collections.abc import Collection, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from rivertwice.core.plain import Row
+from rivertwice.core import Row
 from rivertwice.definition.kinds.lint import WindowLint
-from rivertwice.definition.parts import TRANSFORM_FILE
+from rivertwice.definition.parts import DefinitionFiles
 
 if TYPE_CHECKING:
     from rivertwice.definition.model import Definition, DefinitionFile
@@ -51,7 +51,7 @@ class Kind(ABC):
     has_independent_rows: ClassVar[bool] = False
     follows_records: ClassVar[bool] = False
     has_lone_windows: ClassVar[bool] = True
-    code_file: ClassVar[str] = TRANSFORM_FILE
+    code_file: ClassVar[str] = DefinitionFiles.TRANSFORM_FILE
     lint: ClassVar[WindowLint] = WindowLint()
 
     @abstractmethod

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rivertwice.definition.kinds.kind import find_stray_reach, find_stray_slide
 from rivertwice.definition.kinds.lint import UNBOUNDED, WindowLint, shows_state
 from rivertwice.definition.kinds.sql import GroupedKind
-from rivertwice.definition.lint_finding import NOT_CHECKED, LintFinding
+from rivertwice.definition.lint_finding import LintFinding, LintLevel
 from rivertwice.definition.parts import format_duration
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class SessionLint(WindowLint):
             "session open; whether one does, the data shows"
         )
         remedy = f"{shows_state(definition.name)}; bound it by a tumbling window if a key can be busy for ever"
-        return LintFinding(UNBOUNDED, NOT_CHECKED, text, remedy)
+        return LintFinding(UNBOUNDED, LintLevel.NOT_CHECKED, text, remedy)
 
 
 class Sessions(GroupedKind):

@@ -7,11 +7,10 @@ from collections.abc import Collection, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from rivertwice.core.errors import DefinitionError
-from rivertwice.core.text import meant
+from rivertwice.core import DefinitionError, meant
 from rivertwice.definition.folds import find_stray_fold_part
 from rivertwice.definition.kinds.kind import Kind
-from rivertwice.definition.parts import FOLD_FILE, ROWS_FILE, TRANSFORM_FILE, format_duration, parse_duration
+from rivertwice.definition.parts import DefinitionFiles, format_duration, parse_duration
 from rivertwice.definition.refusals import check_sql, token_places, tokens
 
 if TYPE_CHECKING:
@@ -97,19 +96,21 @@ class GroupedKind(Kind):
 
     def check_code(self, definition: Definition, where: str, fields: Collection[str]) -> None:
         """Refuse SQL that could not be recomputed, or that does not group by the window and the keys."""
-        file = f"{where}/{TRANSFORM_FILE}"
+        file = f"{where}/{DefinitionFiles.TRANSFORM_FILE}"
         check_sql(definition.transform_sql, file, compared=definition.compare, fields=fields)
         check_transform_shape(definition, file)
         if definition.rows_sql is not None:
-            check_sql(definition.rows_sql, f"{where}/{ROWS_FILE}", compared=definition.compare, fields=fields)
+            check_sql(
+                definition.rows_sql, f"{where}/{DefinitionFiles.ROWS_FILE}", compared=definition.compare, fields=fields
+            )
 
 
 def find_stray_fold_file(definition: DefinitionFile, files: Mapping[str, str]) -> str | None:
     """Return why a definition that is not a fold may not have a fold's file, or None."""
-    if FOLD_FILE not in files:
+    if DefinitionFiles.FOLD_FILE not in files:
         return None
     return (
-        f"{FOLD_FILE}: the window is {definition.window.text}, and {FOLD_FILE} is for folds; remove it, or give "
+        f"{DefinitionFiles.FOLD_FILE}: the window is {definition.window.text}, and {DefinitionFiles.FOLD_FILE} is for folds; remove it, or give "
         "window: {fold: 1 day, at: COLUMN}"
     )
 

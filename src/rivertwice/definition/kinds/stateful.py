@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from rivertwice.core.plain import Row
+from rivertwice.core import Row
 from rivertwice.definition.fold_code import check_fold
 from rivertwice.definition.folds import ERROR, find_fold_conflict
 from rivertwice.definition.kinds.kind import Kind, find_stray_reach, find_stray_slide
@@ -23,8 +23,8 @@ from rivertwice.definition.kinds.lint import (
     shows_lag,
     shows_state,
 )
-from rivertwice.definition.lint_finding import HOLDS, NOT_CHECKED, WARNS, LintFinding
-from rivertwice.definition.parts import FOLD_FILE, RECORD, ROW, ROWS_FILE, SOURCE, TRANSFORM_FILE, format_duration
+from rivertwice.definition.lint_finding import LintFinding, LintLevel
+from rivertwice.definition.parts import RECORD, ROW, SOURCE, DefinitionFiles, format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -47,8 +47,8 @@ class StatefulLint(WindowLint):
         text = f"it can be loaded, and Spark accepts the fold with the columns {names}"
         unchecked = "what the fold makes of events was not run; its cases do that"
         return [
-            LintFinding(DEFINITION, HOLDS, text),
-            LintFinding("fold", NOT_CHECKED, unchecked, f"run `rivertwice test {definition.name}`"),
+            LintFinding(DEFINITION, LintLevel.HOLDS, text),
+            LintFinding("fold", LintLevel.NOT_CHECKED, unchecked, f"run `rivertwice test {definition.name}`"),
         ]
 
     def order(self, definition: Definition, verdict: CheckReport | None) -> LintFinding:
@@ -64,16 +64,16 @@ class StatefulLint(WindowLint):
                 "that order: a reconcile folds twice more, in other orders"
             )
             remedy = f"{command}; {keyed}: within a topic the order of a {by} still counts"
-            return LintFinding(GLOBAL_ORDER, NOT_CHECKED, text, remedy)
+            return LintFinding(GLOBAL_ORDER, LintLevel.NOT_CHECKED, text, remedy)
         if definition.has_several_sources:
             text = (
                 f"a fold follows each {by} as the log was read: topics have no common order, so what has records in several is "
                 "NOT_COMPARABLE, though the stream is held to the order that it had"
             )
             remedy = f"{command}; say order: any, if the newest row of a key does not depend on it"
-            return LintFinding(GLOBAL_ORDER, NOT_CHECKED, text, remedy)
+            return LintFinding(GLOBAL_ORDER, LintLevel.NOT_CHECKED, text, remedy)
         text = f"a fold follows each {by} in the order of the log; a key with records in several partitions is NOT_COMPARABLE"
-        return LintFinding(GLOBAL_ORDER, NOT_CHECKED, text, f"{command}; {keyed}")
+        return LintFinding(GLOBAL_ORDER, LintLevel.NOT_CHECKED, text, f"{command}; {keyed}")
 
     def clock(self, definition: Definition, verdict: CheckReport | None) -> LintFinding:
         """Return the finding that a clock is refused when the function is read."""
@@ -81,7 +81,7 @@ class StatefulLint(WindowLint):
         text = f"rows belong to the event time ({definition.window.at}); a clock in the fold is refused when it is read"
         if not definition.compare:
             return lifted(definition, PROCESSING_TIME)
-        return LintFinding(PROCESSING_TIME, HOLDS, text)
+        return LintFinding(PROCESSING_TIME, LintLevel.HOLDS, text)
 
     def keys(self, definition: Definition, verdict: CheckReport | None) -> LintFinding:
         """Return P5: only the data shows how evenly `by` divides the records."""
@@ -90,28 +90,32 @@ class StatefulLint(WindowLint):
         text = (
             f"states are kept by {by}, each a field of every source; whether few keys have most records, the data shows"
         )
-        return LintFinding(REPARTITION, NOT_CHECKED, text, shows_lag(definition.name))
+        return LintFinding(REPARTITION, LintLevel.NOT_CHECKED, text, shows_lag(definition.name))
 
     def late_measured(self, definition: Definition) -> LintFinding:
         """Return the finding that no event is late."""
         del definition
-        return LintFinding(LATE_DROPS, HOLDS, "a fold has no watermark: no event is late, and none is dropped")
+        return LintFinding(
+            LATE_DROPS, LintLevel.HOLDS, "a fold has no watermark: no event is late, and none is dropped"
+        )
 
     def state_bound(self, definition: Definition) -> LintFinding:
         """Return P8: a key's state is kept until the function returns None for it."""
         by = ", ".join(definition.by)
         text = f"the state of every {by} is kept until the fold returns None for it; when, the data shows"
         remedy = f"{shows_state(definition.name)}; return None when a key is done, if keys come and go"
-        return LintFinding(UNBOUNDED, NOT_CHECKED, text, remedy)
+        return LintFinding(UNBOUNDED, LintLevel.NOT_CHECKED, text, remedy)
 
     def errors(self, definition: Definition, verdict: CheckReport | None) -> LintFinding:
         """Return whether an exception of the fold stops the stream."""
         del verdict
         if ERROR in definition.row_types:
-            return LintFinding(ERRORS, HOLDS, f"an event on which the fold raises is a row with the column {ERROR}")
+            return LintFinding(
+                ERRORS, LintLevel.HOLDS, f"an event on which the fold raises is a row with the column {ERROR}"
+            )
         text = f"an event on which the fold raises stops the stream: the result has no column {ERROR}"
         remedy = f"declare a column {ERROR} of type string; then such an event is a row, and leaves the state as it was"
-        return LintFinding(ERRORS, WARNS, text, remedy)
+        return LintFinding(ERRORS, LintLevel.WARNS, text, remedy)
 
     def idle_source(self, definition: Definition) -> list[LintFinding]:
         """Return no finding: a silent source holds no result back."""
@@ -121,7 +125,7 @@ class StatefulLint(WindowLint):
     def fit(self, definition: Definition) -> LintFinding:
         """Return the finding that a batch could not give rows as soon."""
         del definition
-        return LintFinding(FIT, HOLDS, "rows are emitted by the batch that reads their event")
+        return LintFinding(FIT, LintLevel.HOLDS, "rows are emitted by the batch that reads their event")
 
     def effect_of_partitions(self, definition: Definition) -> str | None:
         """Return that keys which move to an added partition lose their order, unless the definition says that none counts."""
@@ -143,7 +147,7 @@ class Stateful(Kind):
     """No windows: rows are stored under the range of `fold` that contains their event, which is only an address."""
 
     setting = "fold"
-    code_file = FOLD_FILE
+    code_file = DefinitionFiles.FOLD_FILE
     keeps_every_key = True
     has_lone_windows = False
     lint = StatefulLint()
@@ -201,16 +205,18 @@ class Stateful(Kind):
     def find_file_conflict(self, definition: DefinitionFile, files: Mapping[str, str]) -> str | None:
         """Return which file conflicts with a fold, as "FILE: why", or None."""
         del definition
-        stray = [name for name in (TRANSFORM_FILE, ROWS_FILE) if name in files]
+        stray = [name for name in (DefinitionFiles.TRANSFORM_FILE, DefinitionFiles.ROWS_FILE) if name in files]
         return (
-            f"{stray[0]}: a fold takes no {stray[0]}; write it into {FOLD_FILE}, and remove the file" if stray else None
+            f"{stray[0]}: a fold takes no {stray[0]}; write it into {DefinitionFiles.FOLD_FILE}, and remove the file"
+            if stray
+            else None
         )
 
     def check_code(self, definition: Definition, where: str, fields: Collection[str]) -> None:
         """Refuse a function that reads a clock, or other values than the event and the state."""
         del fields
         assert definition.fold_py is not None, "the files were checked"
-        check_fold(definition.fold_py, f"{where}/{FOLD_FILE}", compared=definition.compare)
+        check_fold(definition.fold_py, f"{where}/{DefinitionFiles.FOLD_FILE}", compared=definition.compare)
 
     def fingerprint_parts(self, window: Window) -> list[str]:
         """Return what distinguishes windows."""

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rivertwice.definition.kinds import Kind
-from rivertwice.definition.kinds.intervals import Intervals
-from rivertwice.definition.kinds.sessions import Sessions
-from rivertwice.definition.kinds.stateful import Stateful
-from rivertwice.definition.kinds.tumbling_hopping import TumblingHopping
-from rivertwice.definition.model import Definition
+from rivertwice.definition import Definition, Intervals, Kind, Sessions, Stateful, TumblingHopping
 from rivertwice.engine.compilers.compiler import Compiler
 from rivertwice.engine.compilers.intervals import IntervalCompiler
 from rivertwice.engine.compilers.sessions import SessionCompiler

@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from rivertwice.core.plain import Row
-from rivertwice.definition.model import Definition
+from rivertwice.core import Row
+from rivertwice.definition import Definition
 from rivertwice.engine.interval_rows import RowsOf, VersionsAt
 
 if TYPE_CHECKING:

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from rivertwice.definition.model import Definition
-from rivertwice.definition.parts import RECORD
-from rivertwice.definition.refusals import DISTINCT, ORDER
+from rivertwice.definition import RECORD, Definition, Refusals
 from rivertwice.engine.compilers.compiler import Compiler
 from rivertwice.engine.compilers.tumbling_hopping import GroupedPlanCheck
 from rivertwice.engine.interval_rows import (
@@ -83,7 +81,7 @@ class _Walk:
         for node in tree(root):
             for whole, expression in placed_expressions(node):
                 why = refusal_of_expression(expression)
-                if why not in (None, ORDER, DISTINCT) and (self._definition.compare or why.always):
+                if why not in (None, Refusals.ORDER, Refusals.DISTINCT) and (self._definition.compare or why.always):
                     self._say(f"{class_of(expression)} {why.cause}; {why.remedy}", expression, whole)
                 if class_of(expression) in SUBQUERIES:
                     self._say(
@@ -93,7 +91,7 @@ class _Walk:
                     )
             for expression, whole in _unordered(node):
                 self._say(
-                    f"{class_of(expression)} {ORDER.cause}; use it OVER (... ORDER BY ..., {RECORD}), or collect_list within "
+                    f"{class_of(expression)} {Refusals.ORDER.cause}; use it OVER (... ORDER BY ..., {RECORD}), or collect_list within "
                     "array_sort",
                     expression,
                     whole,
@@ -255,7 +253,7 @@ def _unordered(node: Any) -> Iterator[tuple[Any, Any]]:
             and class_of(inner[0].aggregateFunction()) in _COLLECTS
         ):
             inner = list(items(inner[0].aggregateFunction().children()))
-        if refusal_of_expression(expression) is ORDER:
+        if refusal_of_expression(expression) is Refusals.ORDER:
             yield expression, whole
         remaining.extend((child, whole) for child in inner)
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from rivertwice.definition.model import Definition
-from rivertwice.definition.windows import Window
+from rivertwice.definition import Definition, Window
 from rivertwice.engine.compilers.tumbling_hopping import GroupedPlanCheck, WindowCompiler
 from rivertwice.engine.plan_check import computed_keys
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from rivertwice.core.plain import Row
-from rivertwice.definition.model import Definition
+from rivertwice.core import Row
+from rivertwice.definition import Definition
 from rivertwice.engine.compilers.compiler import Compiler
 from rivertwice.engine.folds import (
     AS_READ,

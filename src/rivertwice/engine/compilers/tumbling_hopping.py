@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from rivertwice.core.instants import EPOCH
-from rivertwice.definition.model import Definition
-from rivertwice.definition.windows import Window
+from rivertwice.core import EPOCH
+from rivertwice.definition import Definition, Window
 from rivertwice.engine.compilers.compiler import Compiler
 from rivertwice.engine.plan_check import HOPPING_NODES, RESULT_NODES, find_plan_refusals, grouping_sizes, leaf_columns
 from rivertwice.engine.relations import included, transform

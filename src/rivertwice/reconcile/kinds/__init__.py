@@ -6,12 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rivertwice.definition.definition import Definition
-from rivertwice.definition.kinds import Kind
-from rivertwice.definition.kinds.intervals import Intervals
-from rivertwice.definition.kinds.sessions import Sessions
-from rivertwice.definition.kinds.stateful import Stateful
-from rivertwice.definition.kinds.tumbling_hopping import TumblingHopping
+from rivertwice.definition import Definition, Intervals, Kind, Sessions, Stateful, TumblingHopping
 from rivertwice.reconcile.gaps import SkippedRange
 from rivertwice.reconcile.kinds.intervals import IntervalJudge
 from rivertwice.reconcile.kinds.judge import Judge

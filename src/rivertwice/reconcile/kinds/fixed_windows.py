@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from rivertwice.backfill.load_plan import find_unloaded
+from rivertwice.backfill import find_unloaded
 from rivertwice.reconcile.evidence import Evidence, ServedEvidence
 from rivertwice.reconcile.frames import late_by_row, unique_rows
 from rivertwice.reconcile.gaps import LostRecordEffects
@@ -19,7 +19,7 @@ from rivertwice.reconcile.kinds.judge import Judge
 from rivertwice.reconcile.model import AmendedRow, LateRow, RowColumns, RowId
 from rivertwice.reconcile.verdict import select_stale_published
 from rivertwice.reconcile.view import Served, counted_publications
-from rivertwice.timeline.serving import select_winners
+from rivertwice.timeline import select_winners
 
 
 class FixedWindows(Judge):

@@ -16,14 +16,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from rivertwice.definition.definition import Definition
-from rivertwice.engine.interval_rows import (
-    all_versions,
-    compute_interval_rows,
-    interval_views,
-    late_versions,
-    window_closes,
-)
+from rivertwice.definition import Definition
+from rivertwice.engine import all_versions, compute_interval_rows, interval_views, late_versions, window_closes
 from rivertwice.reconcile.evidence import Evidence, IntervalEvidence
 from rivertwice.reconcile.frames import addresses
 from rivertwice.reconcile.gaps import GAP_INDEX, LostRecordEffects

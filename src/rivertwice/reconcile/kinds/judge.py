@@ -10,8 +10,8 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from rivertwice.definition.definition import Definition
-from rivertwice.log.addresses import Part
+from rivertwice.definition import Definition
+from rivertwice.log import Part
 from rivertwice.reconcile.evidence import Evidence, ServedEvidence
 from rivertwice.reconcile.gaps import LostRecordEffects
 from rivertwice.reconcile.model import AmendedRow, LateRow, PairCount, RowColumns, RowId

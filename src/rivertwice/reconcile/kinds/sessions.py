@@ -29,10 +29,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from rivertwice.core.instants import EPOCH
-from rivertwice.definition.definition import Definition
-from rivertwice.engine.relations import included
-from rivertwice.log.addresses import Part
+from rivertwice.core import EPOCH
+from rivertwice.definition import Definition
+from rivertwice.engine import included
+from rivertwice.log import Part
 from rivertwice.reconcile.evidence import Evidence, ServedEvidence, SessionEvidence
 from rivertwice.reconcile.frames import addresses, unique_rows
 from rivertwice.reconcile.gaps import LostRecordEffects, widened
@@ -61,8 +61,7 @@ from rivertwice.reconcile.sessions import (
     follow_key,
 )
 from rivertwice.reconcile.view import HeadView, Served, counted_publications
-from rivertwice.timeline.digest import key_text
-from rivertwice.timeline.serving import withdrawn_rows
+from rivertwice.timeline import key_text, withdrawn_rows
 
 _ADDRESS = ["_partition", "_offset", "_from"]
 """A dead letter may have several amendments; `_from` is 0 for a record that was read as it is."""

@@ -27,22 +27,20 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from rivertwice.core.errors import RequestError
-from rivertwice.definition.definition import Definition
-from rivertwice.definition.folds import PARTITION_SHIFT
-from rivertwice.definition.parts import RECORD, SOURCE
-from rivertwice.engine.folds import (
+from rivertwice.core import RequestError
+from rivertwice.definition import PARTITION_SHIFT, RECORD, SOURCE, Definition
+from rivertwice.engine import (
     AS_READ,
     NUMBER,
     find_hanging,
     fold_otherwise,
     numbered_fold,
     packed,
+    record_column,
     select_newest,
     spread_keys,
 )
-from rivertwice.engine.views import record_column
-from rivertwice.log.addresses import Part
+from rivertwice.log import Part
 from rivertwice.reconcile.evidence import Evidence, ServedEvidence, StatefulEvidence
 from rivertwice.reconcile.frames import addresses
 from rivertwice.reconcile.gaps import GAP_INDEX, LostRecordEffects, SkippedRange, without_end

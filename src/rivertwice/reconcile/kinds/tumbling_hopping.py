@@ -21,10 +21,9 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from rivertwice.definition.definition import Definition
-from rivertwice.engine.compile import compile_batch, key_columns
-from rivertwice.engine.relations import included, window_micros, with_window_end
-from rivertwice.log.addresses import Part
+from rivertwice.definition import Definition
+from rivertwice.engine import compile_batch, included, key_columns, window_micros, with_window_end
+from rivertwice.log import Part
 from rivertwice.reconcile.evidence import Evidence
 from rivertwice.reconcile.frames import addresses
 from rivertwice.reconcile.gaps import GAP_INDEX, LostRecordEffects

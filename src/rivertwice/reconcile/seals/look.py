@@ -5,21 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rivertwice.core.errors import LostRaceError, TableDamageError
-from rivertwice.core.homes import PipelineHome, Place
-from rivertwice.core.waits import retry
-from rivertwice.log.gaps import accepted_gaps
+from rivertwice.core import LostRaceError, PipelineHome, Place, TableDamageError, retry
+from rivertwice.log import accepted_gaps
 from rivertwice.reconcile.seals.model import Seal, read_seals, times_forgotten
 from rivertwice.reconcile.seals.scope import Scope
 from rivertwice.storage import Table, TableChange
-from rivertwice.timeline.committed import newest_batch
-from rivertwice.timeline.dead_summary import last_amendment
-from rivertwice.timeline.first_load import FirstLoad
-from rivertwice.timeline.intact import require_whole_logs
-from rivertwice.timeline.ledger import LedgerRow
-from rivertwice.timeline.lineage import Segment, path_of
-from rivertwice.timeline.sequence import PUBLICATION, Entry, read_sequence, select_head
-from rivertwice.timeline.served_stamp import ServedStamp, served_stamp
+from rivertwice.timeline import (
+    Entry,
+    EntryKind,
+    FirstLoad,
+    LedgerRow,
+    Segment,
+    ServedStamp,
+    last_amendment,
+    newest_batch,
+    path_of,
+    read_sequence,
+    read_served_stamp,
+    require_whole_logs,
+    select_head,
+)
 
 # Whose commits came to the tables since a seal: the stream's and our own jobs', or another program's. Pure except for the reading.
 
@@ -251,12 +256,12 @@ def look_at_changes(home: PipelineHome) -> ChangesSinceSeal:
 
 
 def _look(home: PipelineHome) -> ChangesSinceSeal:
-    served_stamp(home)  # this host knows which table the version writes, from here on
+    read_served_stamp(home)  # this host knows which table the version writes, from here on
     place = home.tables.served
     forgotten = times_forgotten(home)
     seals = read_seals(home)
     tables = read_changes(home, seals[-1].versions if seals else None)
-    stamp = served_stamp(home)
+    stamp = read_served_stamp(home)
     entries = read_sequence(home)
     head = select_head(entries)
     path = [] if head is None else path_of(home, head)
@@ -379,4 +384,4 @@ def gaps_after(seal: Seal, look: ChangesSinceSeal) -> list[str]:
 def new_publications(look: ChangesSinceSeal) -> list[Entry]:
     """Return the publications after the seal. Pure."""
     known = 0 if look.seal is None else look.seal.sequence
-    return [entry for entry in look.entries if entry.kind == PUBLICATION and entry.seq > known]
+    return [entry for entry in look.entries if entry.kind == EntryKind.PUBLICATION and entry.seq > known]

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from rivertwice.log.addresses import Part
-from rivertwice.reconcile.model import PairCount, RowId, Verdict
+from rivertwice.log import Part
+from rivertwice.reconcile.model import PairCount, RowId, RowVerdict
 from rivertwice.reconcile.seals.model import Seal, SealedPart
 from rivertwice.reconcile.seals.scope import Scope
 from rivertwice.reconcile.seals.touched import StoredVerdict
-from rivertwice.timeline.judgements import rows_of
-from rivertwice.timeline.verdicts import AGREES, VERDICTS
+from rivertwice.timeline import Verdict, rows_of
 
 Counts = Mapping[str, Mapping[str, int]]
 
@@ -34,7 +33,7 @@ def sealed_pairs(seal: Seal) -> list[PairCount]:
 def replaced_verdicts(
     stored: Mapping[str, Mapping[RowId, StoredVerdict]],
     scope: Scope,
-    touched: Sequence[Verdict],
+    touched: Sequence[RowVerdict],
     agreed: Iterable[tuple[str, RowId]] = (),
 ) -> Counter[tuple[str, str]]:
     """Return, by (pair, verdict), the rows of settled windows whose verdict no longer holds: judged again, or touched.
@@ -47,7 +46,7 @@ def replaced_verdicts(
     """
     named = {(verdict.pair, verdict.row) for verdict in touched}
     gone: Counter[tuple[str, str]] = Counter(
-        (pair, AGREES) for pair, address in agreed if not scope.contains(address.start_ms)
+        (pair, Verdict.AGREES) for pair, address in agreed if not scope.contains(address.start_ms)
     )
     for pair, rows in stored.items():
         for address, row in rows.items():
@@ -67,7 +66,7 @@ def merge_counts(
     totals.update(own)
     totals.subtract(replaced)
     pairs = sorted({pair for pair, _ in totals}, reverse=True)
-    return {pair: {verdict: totals[pair, verdict] for verdict in VERDICTS} for pair in pairs}
+    return {pair: {verdict: totals[pair, verdict] for verdict in Verdict.ALL} for pair in pairs}
 
 
 def settled_parts(

@@ -11,14 +11,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from rivertwice.core.errors import LostRaceError
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.waits import retry
-from rivertwice.log.addresses import Part
+from rivertwice.core import LostRaceError, PipelineHome, retry
+from rivertwice.log import Part
 from rivertwice.reconcile.view import DefinitionVersion, shape_of
 from rivertwice.storage import Table
-from rivertwice.timeline.ledger import LedgerRow
-from rivertwice.timeline.served_stamp import ServedStamp
+from rivertwice.timeline import LedgerRow, ServedStamp
 
 FORMAT = 1
 START = hashlib.sha256(b"ledger").hexdigest()

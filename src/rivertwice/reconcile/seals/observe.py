@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivertwice.core.homes import PipelineHome, Place
-from rivertwice.definition.definition import Definition
+from rivertwice.core import PipelineHome, Place
+from rivertwice.definition import Definition
 from rivertwice.reconcile.copies import PublishedCopies, check_ledger_copies, heal_rows
 from rivertwice.reconcile.observe import DEAD_COLUMNS, group_versions, load_definitions, open_served, plan_of
 from rivertwice.reconcile.rederive import offsets_of
@@ -28,15 +28,27 @@ from rivertwice.reconcile.seals.model import Seal, meaning_of
 from rivertwice.reconcile.seals.scope import Scope, Zones, joined_runs, reaches_back, scope_since, select_batches
 from rivertwice.reconcile.view import HeadView, SealedPrefix
 from rivertwice.storage import Snapshot, Table, Where
-from rivertwice.stream.seal import app_of
-from rivertwice.timeline.committed import committed_batches
-from rivertwice.timeline.dead_summary import read_cures
-from rivertwice.timeline.first_load import FirstLoad
-from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, from_table, read_ledger
-from rivertwice.timeline.lineage import Segment, Timeline, path_semantics, path_until, select_on_path
-from rivertwice.timeline.served_rows import is_on_path, publications_of, read_corrections
-from rivertwice.timeline.served_stamp import ServedStamp, served_stamp
-from rivertwice.timeline.serving import Publication
+from rivertwice.stream import stream_app
+from rivertwice.timeline import (
+    LEDGER_KEY,
+    FirstLoad,
+    LedgerRow,
+    Publication,
+    Segment,
+    ServedStamp,
+    Timeline,
+    committed_batches,
+    from_table,
+    is_on_path,
+    path_semantics,
+    path_until,
+    publications_of,
+    read_corrections,
+    read_cures,
+    read_ledger,
+    read_served_stamp,
+    select_on_path,
+)
 
 _ZONE_COLUMNS = ("timeline", "batch", "batch_watermark_ms", "min_event_ms", "max_event_ms")
 _LOOK_BACK = 64
@@ -178,11 +190,11 @@ def _observe_copies(home: PipelineHome, look: ChangesSinceSeal, seal: Seal) -> t
     fresh = max((row.batch for row in stored), default=seal.batch) - seal.batch
     commits = [
         row
-        for _, data in Table(home.tables.changelog).commits(METADATA_KEY, limit=min(1000, fresh + 16))
+        for _, data in Table(home.tables.changelog).commits(LEDGER_KEY, limit=min(1000, fresh + 16))
         if (row := LedgerRow.from_json(data)).batch >= first
     ]
     names = [segment.timeline for segment in look.path]
-    applied = {name: Table(home.tables.changelog).applied_version(app_of(home.root.name, name)) for name in names}
+    applied = {name: Table(home.tables.changelog).applied_version(stream_app(home.root.name, name)) for name in names}
     copies = PublishedCopies(
         commits=commits,
         table=frozenset((row.timeline, row.batch) for row in stored),
@@ -236,7 +248,7 @@ def _read_corrections(home: PipelineHome, publications: Sequence[Publication], s
 
 def _open_served(home: PipelineHome) -> tuple[ServedStamp | None, Snapshot | None]:
     found = open_served(home)
-    if found[0] is None and served_stamp(home) is not None:
+    if found[0] is None and read_served_stamp(home) is not None:
         message = "the served table changed in every attempt to read it"
         raise NotIncrementalError(message)
     return found

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from rivertwice.timeline.judgements import Increment, Range
-from rivertwice.timeline.sequence import Entry
-from rivertwice.timeline.served_ranges import merged
+from rivertwice.timeline import Entry, Increment, Range, merged
 
 Column = npt.NDArray[np.int64]
 MOST_RUNS = 16

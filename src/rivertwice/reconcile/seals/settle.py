@@ -9,15 +9,15 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from rivertwice.backfill.load_plan import find_unloaded
-from rivertwice.core.homes import PipelineHome
+from rivertwice.backfill import find_unloaded
+from rivertwice.core import PipelineHome
 from rivertwice.reconcile.evidence import Evidence
 from rivertwice.reconcile.frames import addresses, values
 from rivertwice.reconcile.gaps import LostRecordEffects, SkippedRange, gaps_of
 from rivertwice.reconcile.gate import Gate
 from rivertwice.reconcile.judged import JudgedHead, Totals
 from rivertwice.reconcile.kinds.judge import count_by_rows
-from rivertwice.reconcile.model import SERVED, DefectFinding, RowColumns, RowId, Verdict
+from rivertwice.reconcile.model import SERVED, DefectFinding, RowColumns, RowId, RowVerdict
 from rivertwice.reconcile.results import Stamp
 from rivertwice.reconcile.seals.look import ChangesSinceSeal
 from rivertwice.reconcile.seals.merge import Counts, merge_counts, settled_parts
@@ -26,14 +26,17 @@ from rivertwice.reconcile.seals.scope import Scope, join_nearest
 from rivertwice.reconcile.seals.touched import SettledRows, by_address
 from rivertwice.reconcile.view import HeadView, counted_publications, shape_of
 from rivertwice.storage import Table, Where
-from rivertwice.timeline.first_load import FirstLoad
-from rivertwice.timeline.judgements import Range, verdicts_of
-from rivertwice.timeline.ledger import LedgerRow
-from rivertwice.timeline.lineage import path_until
-from rivertwice.timeline.served_rows import is_on_path
-from rivertwice.timeline.served_stamp import ServedStamp
-from rivertwice.timeline.serving import select_winners
-from rivertwice.timeline.verdicts import AGREES, DEFECT, LATE, NOT_COMPARABLE
+from rivertwice.timeline import (
+    FirstLoad,
+    LedgerRow,
+    Range,
+    ServedStamp,
+    Verdict,
+    is_on_path,
+    path_until,
+    select_winners,
+    verdicts_of,
+)
 
 
 def why_not_sealed(judged: JudgedHead, view: HeadView, gate: Gate, totals: Totals) -> str:
@@ -54,7 +57,7 @@ def why_not_sealed(judged: JudgedHead, view: HeadView, gate: Gate, totals: Total
     return why_unproved(gate, totals.counts)
 
 
-def why_unfilled(jumps: Sequence[SkippedRange], filled: Collection[int], verdicts: Sequence[Verdict]) -> str:
+def why_unfilled(jumps: Sequence[SkippedRange], filled: Collection[int], verdicts: Sequence[RowVerdict]) -> str:
     """Return why no run may build on one after an accepted gap; empty if every window of its records is served as they say.
 
     Args:
@@ -68,7 +71,9 @@ def why_unfilled(jumps: Sequence[SkippedRange], filled: Collection[int], verdict
     served = [verdict for verdict in verdicts if verdict.pair == SERVED]
     if filled and not served:
         return f"windows of {gaps[0].skipped.id} are not served by a backfill yet"
-    if any(verdict.row.start_ms in filled and verdict.verdict not in (AGREES, LATE) for verdict in served):
+    if any(
+        verdict.row.start_ms in filled and verdict.verdict not in (Verdict.AGREES, Verdict.LATE) for verdict in served
+    ):
         return f"windows of {gaps[0].skipped.id} are not closed yet, or no backfill is published over them"
     return ""
 
@@ -84,10 +89,10 @@ def why_unproved(gate: Gate, counts: Counts) -> str:
     """
     if not gate.passed:
         return "its gate did not pass"
-    if any(by_verdict.get(DEFECT) for by_verdict in counts.values()):
+    if any(by_verdict.get(Verdict.DEFECT) for by_verdict in counts.values()):
         return "a row is a DEFECT"
-    compared = [by_verdict.get(AGREES, 0) + by_verdict.get(LATE, 0) for by_verdict in counts.values()]
-    left = [by_verdict.get(NOT_COMPARABLE, 0) for by_verdict in counts.values()]
+    compared = [by_verdict.get(Verdict.AGREES, 0) + by_verdict.get(Verdict.LATE, 0) for by_verdict in counts.values()]
+    left = [by_verdict.get(Verdict.NOT_COMPARABLE, 0) for by_verdict in counts.values()]
     if not any(compared) or any(others and not rows for rows, others in zip(compared, left, strict=True)):
         return "nothing could be compared"
     return ""
@@ -97,7 +102,7 @@ def make_seal(
     stamp: Stamp,
     view: HeadView,
     judged: JudgedHead,
-    verdicts: Sequence[Verdict],
+    verdicts: Sequence[RowVerdict],
     totals: Totals,
     look: ChangesSinceSeal,
 ) -> Seal:

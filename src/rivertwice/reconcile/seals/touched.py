@@ -11,13 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rivertwice.core.instants import to_ms
+from rivertwice.core import to_ms
 from rivertwice.reconcile.evidence import say_counts
-from rivertwice.reconcile.model import SERVED, STREAM, LateRow, RowId, Verdict
-from rivertwice.timeline.first_load import FirstLoad
-from rivertwice.timeline.judgements import rows_of
-from rivertwice.timeline.serving import Publication
-from rivertwice.timeline.verdicts import AGREES, LATE, NOT_COMPARABLE
+from rivertwice.reconcile.model import SERVED, STREAM, LateRow, RowId, RowVerdict
+from rivertwice.timeline import FirstLoad, Publication, Verdict, rows_of
 
 StoredVerdict = Mapping[str, Any]
 
@@ -57,7 +54,7 @@ class SettledRows:
             (
                 stored
                 for address, stored in self.verdicts.get(pair, {}).items()
-                if address[:2] == row[:2] and stored["verdict"] == NOT_COMPARABLE
+                if address[:2] == row[:2] and stored["verdict"] == Verdict.NOT_COMPARABLE
             ),
             None,
         )
@@ -72,7 +69,7 @@ class TouchedRows:
         remaining: what is stored again for such windows: (the stored verdict of all agreeing rows, how many still do).
     """
 
-    verdicts: Sequence[Verdict] = ()
+    verdicts: Sequence[RowVerdict] = ()
     late: Mapping[tuple[str, RowId], Sequence[LateRow]] = field(default_factory=dict)
     agreed: Sequence[tuple[str, RowId]] = ()
     remaining: Sequence[tuple[StoredVerdict, int]] = ()
@@ -89,14 +86,14 @@ def by_address(rows: Iterable[StoredVerdict]) -> dict[str, dict[RowId, StoredVer
 
 def judge_touched(late: Mapping[RowId, Sequence[LateRow]], settled: SettledRows) -> TouchedRows:
     """Return the verdicts of settled rows after further late records."""
-    verdicts: list[Verdict] = []
+    verdicts: list[RowVerdict] = []
     causes: dict[tuple[str, RowId], Sequence[LateRow]] = {}
     for row, records in sorted(late.items()):
         if settled.is_loaded(row):
             continue
         verdict = _judge_stream(row, len(records), settled)
         verdicts.append(verdict)
-        causes[STREAM, row] = records if verdict.verdict == LATE else ()
+        causes[STREAM, row] = records if verdict.verdict == Verdict.LATE else ()
     for row, records in sorted(late.items()) if settled.served is not None else ():
         publication = settled.winners.get(row.start_ms)
         since = records if publication is None else _after(publication, records)
@@ -104,7 +101,7 @@ def judge_touched(late: Mapping[RowId, Sequence[LateRow]], settled: SettledRows)
             continue
         verdict = _judge_served(row, len(since), publication, settled)
         verdicts.append(verdict)
-        causes[SERVED, row] = since if verdict.verdict == LATE else ()
+        causes[SERVED, row] = since if verdict.verdict == Verdict.LATE else ()
     agreed = [(verdict.pair, verdict.row) for verdict in verdicts if settled.agreed(verdict.pair, verdict.row)]
     return TouchedRows(verdicts, causes, agreed, _remaining(agreed, settled))
 
@@ -115,7 +112,9 @@ def _remaining(agreed: Sequence[tuple[str, RowId]], settled: SettledRows) -> lis
         (stored, rows_of(stored) - gone[pair, address.start_ms, address.end_ms])
         for pair, rows in settled.verdicts.items()
         for address, stored in rows.items()
-        if stored["verdict"] == AGREES and stored["key"] is None and gone[pair, address.start_ms, address.end_ms]
+        if stored["verdict"] == Verdict.AGREES
+        and stored["key"] is None
+        and gone[pair, address.start_ms, address.end_ms]
     ]
 
 
@@ -127,42 +126,42 @@ def _after(publication: Publication, records: Sequence[LateRow]) -> list[LateRow
     ]
 
 
-def _judge_stream(row: RowId, further: int, settled: SettledRows) -> Verdict:
+def _judge_stream(row: RowId, further: int, settled: SettledRows) -> RowVerdict:
     stored = settled.verdicts[STREAM].get(row)
     late = further + (0 if stored is None else stored["late"])
     dead = _dead(stored)
     total = settled.emitted.get(row, 0) + late + dead
     incomparable = settled.incomparable(STREAM, row)
     if incomparable is not None:
-        return _verdict(STREAM, row, NOT_COMPARABLE, incomparable["reason"], "not compared", late, 0, total)
+        return _verdict(STREAM, row, Verdict.NOT_COMPARABLE, incomparable["reason"], "not compared", late, 0, total)
     presence = "both" if row in settled.emitted else "truth only"
     reason = say_counts(late, dead, total, "came after the window closed")
-    return _verdict(STREAM, row, LATE, reason, presence, late, dead, total)
+    return _verdict(STREAM, row, Verdict.LATE, reason, presence, late, dead, total)
 
 
-def _judge_served(row: RowId, further: int, publication: Publication | None, settled: SettledRows) -> Verdict:
+def _judge_served(row: RowId, further: int, publication: Publication | None, settled: SettledRows) -> RowVerdict:
     assert settled.served is not None, "the caller asked"
     stored = settled.verdicts[SERVED].get(row)
-    late = further + (stored["late"] if stored is not None and stored["verdict"] == LATE else 0)
+    late = further + (stored["late"] if stored is not None and stored["verdict"] == Verdict.LATE else 0)
     dead = _dead(stored)
     total = settled.served.get(row, 0) + late + dead
     incomparable = settled.incomparable(SERVED, row) if publication is None else None
     if incomparable is not None:
-        return _verdict(SERVED, row, NOT_COMPARABLE, incomparable["reason"], "not compared", 0, 0, total)
+        return _verdict(SERVED, row, Verdict.NOT_COMPARABLE, incomparable["reason"], "not compared", 0, 0, total)
     if publication is not None and publication.semantics != settled.semantics:
         reason = "mixed: a publication of an older definition serves the window"
-        return _verdict(SERVED, row, NOT_COMPARABLE, reason, "not compared", 0, 0, total)
+        return _verdict(SERVED, row, Verdict.NOT_COMPARABLE, reason, "not compared", 0, 0, total)
     presence = "both" if row in settled.served else "truth only"
     phrase = f"came too late{'' if publication is None else ' after the newest publication'}"
-    return _verdict(SERVED, row, LATE, say_counts(late, dead, total, phrase), presence, late, dead, total)
+    return _verdict(SERVED, row, Verdict.LATE, say_counts(late, dead, total, phrase), presence, late, dead, total)
 
 
 def _dead(stored: StoredVerdict | None) -> int:
-    return 0 if stored is None or stored["verdict"] != LATE else int(stored["dead"])
+    return 0 if stored is None or stored["verdict"] != Verdict.LATE else int(stored["dead"])
 
 
 def _verdict(
     pair: str, row: RowId, verdict: str, reason: str, presence: str, late: int, dead: int, total: int
-) -> Verdict:
+) -> RowVerdict:
     share = late / total if total else 0.0
-    return Verdict(pair, row, verdict, reason, presence, late=late, dead=dead, late_share=share)
+    return RowVerdict(pair, row, verdict, reason, presence, late=late, dead=dead, late_share=share)

@@ -21,15 +21,13 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
-from rivertwice.definition.definition import Definition
+from rivertwice.definition import Definition
 from rivertwice.reconcile.kinds.tumbling_hopping import WindowJudge
 from rivertwice.reconcile.model import RowColumns
 from rivertwice.reconcile.rederive import Chain
 from rivertwice.reconcile.view import Handles, HeadView, counted_publications
 from rivertwice.storage import TableFiles
-from rivertwice.timeline.first_load import FirstLoad
-from rivertwice.timeline.served_rows import is_on_path
-from rivertwice.timeline.serving import FORMAT, Publication, select_winners, to_epoch_ms
+from rivertwice.timeline import FORMAT, FirstLoad, Publication, is_on_path, select_winners, to_epoch_ms
 
 # What truth, stream and served table hold of each row, in one frame: the input of a run that executors judge.
 #

@@ -16,11 +16,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from rivertwice.backfill.load_plan import find_unloaded
-from rivertwice.core.homes import Place
-from rivertwice.core.instants import from_ms
-from rivertwice.definition.definition import Source
-from rivertwice.log.addresses import Part
+from rivertwice.backfill import find_unloaded
+from rivertwice.core import Place, from_ms
+from rivertwice.definition import Source
+from rivertwice.log import Part
 from rivertwice.reconcile.assess import (
     RederivedLedger,
 )
@@ -49,10 +48,7 @@ from rivertwice.reconcile.spread.compare import (
 from rivertwice.reconcile.spread.spread import FINDING, JUDGED, VERDICT, Rule, Spread, judge_group
 from rivertwice.reconcile.view import Handles, HeadView, counted_publications, shape_of
 from rivertwice.storage import Snapshot, TableFiles
-from rivertwice.timeline.digest import add_digests
-from rivertwice.timeline.served_ranges import is_inside
-from rivertwice.timeline.served_rows import is_on_path
-from rivertwice.timeline.serving import select_winners
+from rivertwice.timeline import add_digests, is_inside, is_on_path, select_winners
 
 # Dead letters and kept late rows, compared by Spark with what the log requires; only what differs comes to the driver.
 #

@@ -13,11 +13,9 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from rivertwice.backfill.ranges import HalfOpenRange
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.instants import from_ms
-from rivertwice.core.plain import Row
-from rivertwice.definition.definition import Definition
+from rivertwice.backfill import HalfOpenRange
+from rivertwice.core import PipelineHome, Row, from_ms
+from rivertwice.definition import Definition
 from rivertwice.reconcile.copies import check_served_rows, choose_again, wrong_rows
 from rivertwice.reconcile.evidence import Evidence, ServedEvidence
 from rivertwice.reconcile.frames import addresses, late_by_row, values
@@ -28,10 +26,10 @@ from rivertwice.reconcile.model import (
     LateRow,
     RowColumns,
     RowId,
+    RowVerdict,
     ServedRow,
     StreamRow,
     Values,
-    Verdict,
 )
 from rivertwice.reconcile.recorded import row_causes
 from rivertwice.reconcile.results import (
@@ -58,8 +56,7 @@ from rivertwice.reconcile.spread.compare import (
 )
 from rivertwice.reconcile.verdict import NOT_LOADED, judge_served, judge_stream
 from rivertwice.storage import Table
-from rivertwice.timeline.first_load import FirstLoad
-from rivertwice.timeline.verdicts import AGREES, OPEN
+from rivertwice.timeline import FirstLoad, Verdict
 
 # What an executor makes of rows that are not clean: verdicts and causes, by the rules that judge every row. Pure.
 
@@ -178,7 +175,9 @@ def _late(rows: pa.Table, rule: Rule) -> list[LateRow]:
     return sorted(late, key=lambda record: (record.partition, record.offset, record.row))
 
 
-def _served_findings(rule: Rule, by_side: Mapping[str, pa.Table], verdicts: Sequence[Verdict]) -> list[DefectFinding]:
+def _served_findings(
+    rule: Rule, by_side: Mapping[str, pa.Table], verdicts: Sequence[RowVerdict]
+) -> list[DefectFinding]:
     """Compare the served rows with those that the changelog gives; no publication serves these windows."""
     results = [*WINDOW, *rule.shape.keys, *rule.shape.columns]
     emitted = by_side[EMITTED]
@@ -192,7 +191,7 @@ def _served_findings(rule: Rule, by_side: Mapping[str, pa.Table], verdicts: Sequ
     return check_served_rows(served, chosen, rule.shape, *wrong_rows(verdicts))
 
 
-def _verdict_row(verdict: Verdict) -> Row:
+def _verdict_row(verdict: RowVerdict) -> Row:
     return {
         "kind": VERDICT,
         "pair": verdict.pair,
@@ -266,16 +265,16 @@ class Spread(Sieved):
                 int(each[at]) for each in (windows.clean, windows.open_clean, windows.unserved_clean)
             )
             is_loaded = load is not None and load.has(int(windows.start_ms[at]))
-            parts = [] if is_loaded else [(STREAM, AGREES, clean - opened), (STREAM, OPEN, opened)]
+            parts = [] if is_loaded else [(STREAM, Verdict.AGREES, clean - opened), (STREAM, Verdict.OPEN, opened)]
             if self.rule.moment.served_ms is not None:
-                parts += [(SERVED, AGREES, clean - unserved), (SERVED, OPEN, unserved)]
+                parts += [(SERVED, Verdict.AGREES, clean - unserved), (SERVED, Verdict.OPEN, unserved)]
             rows += [
                 {
                     "pair": pair,
                     "start_ms": int(windows.start_ms[at]),
                     "end_ms": int(windows.end_ms[at]),
                     "verdict": verdict,
-                    "presence": "both" if verdict == AGREES else "truth only",
+                    "presence": "both" if verdict == Verdict.AGREES else "truth only",
                     "rows": count,
                     "late": 0,
                     "dead": 0,
@@ -306,7 +305,7 @@ class Spread(Sieved):
         """Return one verdict for each pair and window with rows that agree or are open."""
         counts: Counter[tuple[str, int, int, str]] = Counter()
         for row in self.rows:
-            if row["verdict"] in (AGREES, OPEN):
+            if row["verdict"] in (Verdict.AGREES, Verdict.OPEN):
                 counts[row["pair"], row["start_ms"], row["end_ms"], row["verdict"]] += row["rows"]
         return [
             StoredVerdict(pair, start, end, None, verdict, self._reason(pair, start, end, verdict), rows=count)
@@ -314,7 +313,7 @@ class Spread(Sieved):
         ]
 
     def _reason(self, pair: str, start_ms: int, end_ms: int, verdict: str) -> str:
-        if verdict == AGREES:
+        if verdict == Verdict.AGREES:
             return "published" if pair == SERVED and start_ms in self.published else ""
         if pair == STREAM or end_ms > self.rule.moment.closed_ms:
             return "the window is not closed yet"
@@ -324,7 +323,7 @@ class Spread(Sieved):
     def write(self, home: PipelineHome, stamp: Stamp) -> Written:
         """Let executors write the other verdicts, their causes, and the dead letters as causes."""
         stamps = {**verdict_stamps(stamp), "rows": 1}
-        verdicts = self.judged.where((F.col("kind") == VERDICT) & ~F.col("verdict").isin(AGREES, OPEN))
+        verdicts = self.judged.where((F.col("kind") == VERDICT) & ~F.col("verdict").isin(Verdict.AGREES, Verdict.OPEN))
         written = Table(home.tables.verdicts).write_files(
             verdicts, VERDICTS, lambda found: _stamped(found, VERDICTS, stamps)
         )

@@ -12,12 +12,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.instants import utc_now
-from rivertwice.core.settings import Settings
-from rivertwice.core.waits import Progress, report_nothing
+from rivertwice.core import PipelineHome, Progress, Settings, report_nothing, utc_now
 from rivertwice.savepoint.catalogue import Savepoint, load_savepoint, savepoint_store
-from rivertwice.savepoint.manifest import BEGINNING, RESTING
+from rivertwice.savepoint.manifest import StateBase
 from rivertwice.savepoint.operations import engine
 from rivertwice.savepoint.operations.fork import (
     DRAIN_S,
@@ -40,10 +37,8 @@ from rivertwice.savepoint.records import lease_savepoint, release_savepoint
 from rivertwice.savepoint.resting import resting_of
 from rivertwice.savepoint.take import beginning_of
 from rivertwice.storage import Table
-from rivertwice.stream.lease import lease_owner
-from rivertwice.stream.seal import app_of, is_sealed, seal_timeline
-from rivertwice.timeline.intent import Intent, write_intent
-from rivertwice.timeline.sequence import head, last_seq, move_head
+from rivertwice.stream import is_sealed, lease_owner, seal_timeline, stream_app
+from rivertwice.timeline import Intent, head, last_seq, move_head, write_intent
 
 LEASE = timedelta(hours=6)
 Result = TypeVar("Result")
@@ -110,7 +105,7 @@ class HomeOperationStore:
 
     def is_sealed(self, timeline: str) -> bool:
         """Say whether a timeline takes no further batch."""
-        return is_sealed(Table(self.home.tables.changelog).applied_version(app_of(self.pipeline, timeline)))
+        return is_sealed(Table(self.home.tables.changelog).applied_version(stream_app(self.pipeline, timeline)))
 
 
 @dataclass
@@ -252,9 +247,9 @@ def load(home: PipelineHome, record: Operation) -> Savepoint:
     Raises:
         SavepointError: it was deleted, or is damaged; or nothing is committed yet.
     """
-    if record.savepoint == BEGINNING:
+    if record.savepoint == StateBase.BEGINNING:
         return beginning_of(home, record.parent if isinstance(record, Restore) else record.head)
-    if isinstance(record, Restore) and record.savepoint == RESTING:
+    if isinstance(record, Restore) and record.savepoint == StateBase.RESTING:
         return resting_of(home, record.parent, read_parent(home, record.parent).last())
     return load_savepoint(home, record.savepoint)
 

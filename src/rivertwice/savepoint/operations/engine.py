@@ -11,10 +11,10 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, Protocol
 
-from rivertwice.core.errors import LostRaceError, RequestError
-from rivertwice.savepoint.operations.record import ABANDONED, DONE, DRAINED, MOVED, RECORDED, Operation
+from rivertwice.core import LostRaceError, RequestError
+from rivertwice.savepoint.operations.record import Operation, OperationStep
 from rivertwice.savepoint.operations.steps import OperationPlan, R, Step, plan_of
-from rivertwice.timeline.intent import Intent
+from rivertwice.timeline import Intent
 
 LOOKED, SEALED, HEAD_MOVED = "head and last batch looked at", "old head sealed", "head moved"
 WANTED = "stream started again"
@@ -143,7 +143,7 @@ def run(
     if interrupted is None:
         record = effects.begin(savepoint)
         effects.write(record)
-        yield plan.name_of(RECORDED)
+        yield plan.name_of(OperationStep.RECORDED)
     else:
         effects.accept(interrupted)
         record = interrupted
@@ -159,25 +159,25 @@ def run(
             record = yield from _do(plan, effects, step, record)
             if step.number == stop_after:
                 break
-            if step.number == MOVED:
+            if step.number == OperationStep.MOVED:
                 effects.let_go(record)
     except Exception:
-        if not touching and record.step < DRAINED:
+        if not touching and record.step < OperationStep.DRAINED:
             effects.forget(record)
             effects.release(record)
         effects.let_go(record)
         raise
     effects.let_go(record)
-    if record.step >= DONE:
+    if record.step >= OperationStep.DONE:
         effects.clear(record)
         effects.release(record)
     return OperationResult(record, interrupted is not None)
 
 
 def _do(plan: OperationPlan[R], effects: Effects[R], step: Step, record: R) -> Generator[str | int, None, R]:
-    if step.number == MOVED:
+    if step.number == OperationStep.MOVED:
         done = yield from _move_head(effects, record)
-    elif step.number == DONE:
+    elif step.number == OperationStep.DONE:
         done = yield from _wake_stream(effects, record)
     else:
         done = yield from effects.do(step, record)
@@ -199,9 +199,9 @@ def abandon(plan: OperationPlan[R], ground: OperationStore) -> Generator[str | i
     head = ground.head()
     interrupted = select_abandonable(ground.operations(), plan, head, ground)
     yield from ground.end_own_driver(interrupted)
-    abandoned = replace(interrupted, step=ABANDONED)
+    abandoned = replace(interrupted, step=OperationStep.ABANDONED)
     ground.write(abandoned)
-    yield plan.name_of(ABANDONED)
+    yield plan.name_of(OperationStep.ABANDONED)
     ground.let_go(interrupted)
     ground.release(interrupted)
     ground.clear(interrupted)
@@ -213,7 +213,7 @@ def abandon(plan: OperationPlan[R], ground: OperationStore) -> Generator[str | i
 
 def explain(plan: OperationPlan[R], interrupted: R | None) -> tuple[ShownStep, ...]:
     """Return the steps as they are shown; `interrupted` is the operation that would be resumed, if there is one. Pure."""
-    recorded = RECORDED if interrupted is None else interrupted.step
+    recorded = OperationStep.RECORDED if interrupted is None else interrupted.step
     return tuple(
         ShownStep(
             step.number, step.does, TO_DO if recorded < step.number else REPEATED if step.is_due(recorded) else SKIPPED
@@ -267,7 +267,7 @@ def select_unfinished(
         RequestError: an operation of another kind, or on another savepoint, was interrupted. Two unfinished ones could not be
             distinguished later.
     """
-    unfinished = [operation for operation in operations if operation.step < DONE]
+    unfinished = [operation for operation in operations if operation.step < OperationStep.DONE]
     if not unfinished:
         return None
     interrupted = unfinished[-1]
@@ -290,7 +290,11 @@ def select_abandonable(
     Raises:
         RequestError: there is none; or its child is the head already, or the old head is sealed. Then it can only be finished.
     """
-    unfinished = [operation for operation in operations if operation.step < DONE and isinstance(operation, plan.record)]
+    unfinished = [
+        operation
+        for operation in operations
+        if operation.step < OperationStep.DONE and isinstance(operation, plan.record)
+    ]
     if not unfinished:
         message = (
             f"no {plan.noun} of {ground.pipeline} was interrupted, so there is nothing to abandon; see "
@@ -298,7 +302,7 @@ def select_abandonable(
         )
         raise RequestError(message)
     interrupted = unfinished[-1]
-    moved = interrupted.step >= MOVED or head == interrupted.child
+    moved = interrupted.step >= OperationStep.MOVED or head == interrupted.child
     if moved or (head == interrupted.serving and ground.is_sealed(interrupted.serving)):
         obstacle = (
             f"has moved the head to {interrupted.child} already"

@@ -24,22 +24,29 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from rivertwice.core.errors import LostRaceError, RivertwiceError, SavepointError, ServiceError
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.instants import parse_iso, utc_now
-from rivertwice.core.processes import own_start, run_process
-from rivertwice.core.settings import Settings
-from rivertwice.core.waits import Progress, retry_for
-from rivertwice.savepoint.catalogue import PROVED, Savepoint, survey_savepoints
+from rivertwice.core import (
+    LostRaceError,
+    PipelineHome,
+    Progress,
+    RivertwiceError,
+    SavepointError,
+    ServiceError,
+    Settings,
+    own_start,
+    parse_iso,
+    retry_for,
+    run_process,
+    utc_now,
+)
+from rivertwice.savepoint.catalogue import ProofState, Savepoint, survey_savepoints
 from rivertwice.savepoint.operations.effects import abandon_operation
 from rivertwice.savepoint.operations.engine import ShownStep
-from rivertwice.savepoint.operations.record import DONE, FallBackReport, read_restores, write_fall_back
+from rivertwice.savepoint.operations.record import FallBackReport, OperationStep, read_restores, write_fall_back
 from rivertwice.savepoint.operations.restore import RestorePlan, RestoreReport, restore_savepoint, show_restore
 from rivertwice.savepoint.operations.steps import RESTORE
 from rivertwice.savepoint.plan import is_on_path
-from rivertwice.stream.lease import lease_owner
-from rivertwice.timeline.lineage import Segment, head_path
-from rivertwice.timeline.sequence import HEAD, Entry, read_sequence
+from rivertwice.stream import lease_owner
+from rivertwice.timeline import Entry, EntryKind, Segment, head_path, read_sequence
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -94,7 +101,9 @@ class FallBackPlan:
 def select_candidates(savepoints: Sequence[Savepoint], path: Sequence[Segment]) -> list[Savepoint]:
     """Return the savepoints that a fall-back may use, best first: proved, on the head's path, newest batch first. Pure."""
     fitting = [
-        savepoint for savepoint in savepoints if savepoint.status == PROVED and is_on_path(savepoint.manifest, path)
+        savepoint
+        for savepoint in savepoints
+        if savepoint.status == ProofState.PROVED and is_on_path(savepoint.manifest, path)
     ]
     return sorted(
         fitting,
@@ -108,7 +117,11 @@ def moved_since(entries: Sequence[Entry], since: datetime | None, now: datetime)
 
     A move with an instant after `now` was made before the clock was set back, so it does not count.
     """
-    moves = [entry for entry in entries if entry.kind == HEAD and since is not None and since < entry.created_at <= now]
+    moves = [
+        entry
+        for entry in entries
+        if entry.kind == EntryKind.HEAD and since is not None and since < entry.created_at <= now
+    ]
     return str(moves[-1].payload["timeline"]) if moves else None
 
 
@@ -211,14 +224,14 @@ def show_fall_back(settings: Settings, pipeline: str) -> FallBackPlan:
 
 
 def _unfinished(home: PipelineHome) -> str | None:
-    names = [restore.savepoint for restore in read_restores(home) if restore.step < DONE]
+    names = [restore.savepoint for restore in read_restores(home) if restore.step < OperationStep.DONE]
     return names[-1] if names else None
 
 
 def describe_none(pipeline: str, savepoints: Sequence[Savepoint], passed_over: dict[str, str]) -> str:
     """Return the message if no proved savepoint can be used: why, and what a person can do."""
     tried = "; ".join(f"{name}: {why}" for name, why in passed_over.items())
-    unproved = [savepoint.id for savepoint in savepoints if savepoint.status != PROVED]
+    unproved = [savepoint.id for savepoint in savepoints if savepoint.status != ProofState.PROVED]
     way = (
         f"restore one that is not proved, every batch is compared all the same (`rivertwice savepoint restore {pipeline} "
         f"{unproved[-1]} --unproved`)"

@@ -11,21 +11,35 @@ from datetime import datetime
 
 import pyarrow as pa
 
-from rivertwice.core.errors import ServiceError
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.instants import utc_now
-from rivertwice.core.processes import is_alive
-from rivertwice.core.waits import Deadline, Progress
-from rivertwice.definition.bundle import load_bundle
-from rivertwice.savepoint.operations.record import FORKED, Restore
+from rivertwice.core import Deadline, PipelineHome, Progress, ServiceError, is_alive, utc_now
+from rivertwice.definition import load_bundle
+from rivertwice.savepoint.operations.record import OperationStep, Restore
 from rivertwice.storage import Table, put_json_if_absent, read_json, replace_json
-from rivertwice.stream.damage import newest_rows_of_run
-from rivertwice.stream.lease import lease_owner, lock_file, marker_of, require_no_other_host
-from rivertwice.stream.seal import SEALED, app_of, is_sealed
-from rivertwice.timeline.committed import CommittedBatches, committed_batches, every_batch, newest_batches
-from rivertwice.timeline.intent import write_intent
-from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, read_ledger
-from rivertwice.timeline.lineage import Fork, Segment, Timeline, path_of, select_on_path
+from rivertwice.stream import (
+    SEALED,
+    is_sealed,
+    lease_owner,
+    lock_file,
+    marker_of,
+    newest_rows_of_run,
+    require_no_other_host,
+    stream_app,
+)
+from rivertwice.timeline import (
+    LEDGER_KEY,
+    CommittedBatches,
+    Fork,
+    LedgerRow,
+    Segment,
+    Timeline,
+    committed_batches,
+    every_batch,
+    newest_batches,
+    path_of,
+    read_ledger,
+    select_on_path,
+    write_intent,
+)
 
 _BEFORE_SEAL = 16  # commits with a ledger row that are looked at for the batch before a seal
 
@@ -88,10 +102,10 @@ def read_parent(home: PipelineHome, parent: str) -> ParentBatches:
 def last_in_changelog(home: PipelineHome, timeline: str) -> int | None:
     """Return a timeline's last batch in the changelog, whatever the ledger's table contains; None if it has none itself."""
     changelog = home.tables.changelog
-    applied = Table(changelog).applied_version(app_of(Timeline.load(home, timeline).pipeline, timeline))
+    applied = Table(changelog).applied_version(stream_app(Timeline.load(home, timeline).pipeline, timeline))
     if not is_sealed(applied):
         return applied
-    recent = [LedgerRow.from_json(data) for _, data in Table(changelog).commits(METADATA_KEY, limit=_BEFORE_SEAL)]
+    recent = [LedgerRow.from_json(data) for _, data in Table(changelog).commits(LEDGER_KEY, limit=_BEFORE_SEAL)]
     own = [row.batch for row in recent if row.timeline == timeline]
     return max(own) if own else SEALED  # its commits are dropped from the log: it was sealed long ago
 
@@ -108,9 +122,9 @@ def path_in_changelog(path: Sequence[Segment], last: int | None) -> list[Segment
 
 def plan_fork(restore: Restore, last: int) -> Restore:
     """Return the restore with its fork decided at the parent's last batch; an equal decision stays as it is. Pure."""
-    if restore.step >= FORKED and restore.forked_at == last:
+    if restore.step >= OperationStep.FORKED and restore.forked_at == last:
         return restore
-    return replace(restore, step=FORKED, forked_at=last)
+    return replace(restore, step=OperationStep.FORKED, forked_at=last)
 
 
 def is_same_fork(line: Timeline, restore: Restore) -> bool:

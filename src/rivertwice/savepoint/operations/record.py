@@ -8,21 +8,32 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any, TypeVar
 
-from rivertwice.core.errors import LostRaceError, RequestError
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.instants import parse_iso, to_iso
-from rivertwice.core.locks import lock_or_refuse
-from rivertwice.core.processes import Started
-from rivertwice.savepoint.manifest import BEGINNING, RESTING
+from rivertwice.core import LostRaceError, PipelineHome, RequestError, Started, lock_or_refuse, parse_iso, to_iso
+from rivertwice.savepoint.manifest import StateBase
 from rivertwice.storage import read_json, replace_json
 
 FORMAT = 1
-RECORDED, CHECKED, DRAINED = 1, 2, 3
-FORKED, REPLAYED, CREATED = 4, 5, 6
-"""Steps of a restore."""
-COPIED, BRANCHED, COMPARED = 4, 5, 6
-"""Steps of a rewind."""
-MOVED, DONE, ABANDONED = 7, 8, 9
+
+
+class OperationStep:
+    """The steps of an operation, by the number that is stored."""
+
+    RECORDED = 1
+    CHECKED = 2
+    DRAINED = 3
+    FORKED = 4
+    REPLAYED = 5
+    CREATED = 6
+    """Steps of a restore."""
+    COPIED = 4
+    BRANCHED = 5
+    COMPARED = 6
+    """Steps of a rewind."""
+    MOVED = 7
+    DONE = 8
+    ABANDONED = 9
+
+
 Found = TypeVar("Found")
 R = TypeVar("R", bound="Restore | Rewind")
 
@@ -52,7 +63,7 @@ class Restore:
     child: str
     was_running: bool
     started_at: datetime
-    step: int = RECORDED
+    step: int = OperationStep.RECORDED
     forked_at: int | None = None
     replayed: int = 0
     bundle: str | None = None
@@ -65,11 +76,13 @@ class Restore:
     def held(self) -> tuple[str, ...]:
         """Ids of the savepoints that it needs until it is done."""
         names = (self.savepoint, self.origin)
-        return tuple(name for name in names if name is not None and name not in (BEGINNING, RESTING))
+        return tuple(
+            name for name in names if name is not None and name not in (StateBase.BEGINNING, StateBase.RESTING)
+        )
 
     def is_based_on(self, savepoint: str) -> bool:
         """Say whether asking for this base again means this operation."""
-        return savepoint == self.savepoint or (self.planned and savepoint == RESTING)
+        return savepoint == self.savepoint or (self.planned and savepoint == StateBase.RESTING)
 
     @property
     def serving(self) -> str:
@@ -108,7 +121,7 @@ class Rewind:
     was_running: bool
     started_at: datetime
     plan: Mapping[str, int]
-    step: int = RECORDED
+    step: int = OperationStep.RECORDED
     head_batch: int | None = None
     batches: int = 0
     records: int = 0
@@ -117,7 +130,7 @@ class Rewind:
     @property
     def held(self) -> tuple[str, ...]:
         """Ids of the savepoints that it needs until it is done."""
-        return () if self.savepoint == BEGINNING else (self.savepoint,)
+        return () if self.savepoint == StateBase.BEGINNING else (self.savepoint,)
 
     def is_based_on(self, savepoint: str) -> bool:
         """Say whether asking for this base again means this operation."""
@@ -262,7 +275,7 @@ def find_repeated(
     ]
     if not own:
         return None
-    if own[-1].step == ABANDONED:
+    if own[-1].step == OperationStep.ABANDONED:
         message = f"{own[-1].id} was abandoned since it was asked for; ask for another one"
         raise RequestError(message)
-    return own[-1] if own[-1].step == DONE else None
+    return own[-1] if own[-1].step == OperationStep.DONE else None

@@ -13,16 +13,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from rivertwice.core.errors import LostRaceError, RequestError, RivertwiceError, SavepointError
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.instants import utc_now
-from rivertwice.core.settings import Settings
-from rivertwice.core.waits import Progress, report_nothing
-from rivertwice.definition.bundle import Bundle
-from rivertwice.definition.model import Definition
-from rivertwice.savepoint.catalogue import PROVED, download, list_savepoints, load_savepoint, verify_files
+from rivertwice.core import (
+    LostRaceError,
+    PipelineHome,
+    Progress,
+    RequestError,
+    RivertwiceError,
+    SavepointError,
+    Settings,
+    report_nothing,
+    utc_now,
+)
+from rivertwice.definition import Bundle, Definition
+from rivertwice.savepoint.catalogue import ProofState, download, list_savepoints, load_savepoint, verify_files
 from rivertwice.savepoint.feed import plan_feed, replay_source, session_of
-from rivertwice.savepoint.manifest import BEGINNING, RESTING
+from rivertwice.savepoint.manifest import StateBase
 from rivertwice.savepoint.operations import engine
 from rivertwice.savepoint.operations.effects import LEASE, OperationEffects, finish, load
 from rivertwice.savepoint.operations.fork import (
@@ -34,12 +39,7 @@ from rivertwice.savepoint.operations.fork import (
     read_parent,
 )
 from rivertwice.savepoint.operations.record import (
-    CHECKED,
-    CREATED,
-    DONE,
-    DRAINED,
-    FORKED,
-    REPLAYED,
+    OperationStep,
     Restore,
     only_operation,
     read_operations,
@@ -58,10 +58,8 @@ from rivertwice.savepoint.plan import ReplayPlan, load_state_definition
 from rivertwice.savepoint.records import release_savepoint
 from rivertwice.savepoint.replay import repartition_state, replay_recorded
 from rivertwice.savepoint.take import make_empty_checkpoint
-from rivertwice.stream.checkpoint import partitions_of
-from rivertwice.stream.lease import lease_owner
-from rivertwice.timeline.lineage import Timeline, create_timeline
-from rivertwice.timeline.sequence import head
+from rivertwice.stream import lease_owner, partitions_of
+from rivertwice.timeline import Timeline, create_timeline, head
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -114,11 +112,11 @@ class RestoreEffects(OperationEffects[Restore]):
     def effects(self) -> Mapping[int, Callable[[Restore], Restore]]:
         """A step's number to the method that does it."""
         return {
-            CHECKED: self.check,
-            DRAINED: self.stop,
-            FORKED: self.decide_fork,
-            REPLAYED: self.replay,
-            CREATED: self.create,
+            OperationStep.CHECKED: self.check,
+            OperationStep.DRAINED: self.stop,
+            OperationStep.FORKED: self.decide_fork,
+            OperationStep.REPLAYED: self.replay,
+            OperationStep.CREATED: self.create,
         }
 
     def accept(self, interrupted: Restore) -> None:
@@ -129,12 +127,12 @@ class RestoreEffects(OperationEffects[Restore]):
         """Decide what is to be done."""
         parent = head(self.home)
         chosen = savepoint
-        if savepoint is None or savepoint not in (BEGINNING, RESTING):
+        if savepoint is None or savepoint not in (StateBase.BEGINNING, StateBase.RESTING):
             chosen = choose_savepoint(self.home, savepoint, parent, unproved=self.unproved).id
         if parent is None or chosen is None:
             message = f"{self.pipeline} has no head timeline, so there is nothing to restore; `rivertwice start {self.pipeline} --wait` starts its stream"
             raise SavepointError(message)
-        planned = chosen == RESTING
+        planned = chosen == StateBase.RESTING
         origin = choose_origin(self.home, parent, unproved=self.unproved) if planned else None
         return Restore(
             id=f"restore-{secrets.token_hex(4)}",
@@ -153,10 +151,14 @@ class RestoreEffects(OperationEffects[Restore]):
     def check(self, restore: Restore) -> Restore:
         """Refuse what cannot be restored; read every byte of the savepoints that it needs once."""
         check_restore(self.settings, self.home, self.savepoint.manifest, restore)
-        if restore.step < CHECKED:
+        if restore.step < OperationStep.CHECKED:
             for name in restore.held:
                 verify_files(load_savepoint(self.home, name))
-        base = f"the checkpoint of timeline {restore.parent}" if restore.savepoint == RESTING else restore.savepoint
+        base = (
+            f"the checkpoint of timeline {restore.parent}"
+            if restore.savepoint == StateBase.RESTING
+            else restore.savepoint
+        )
         self.progress(f"{restore.id}: {base} into timeline {restore.child}")
         return restore
 
@@ -167,7 +169,7 @@ class RestoreEffects(OperationEffects[Restore]):
     def decide_fork(self, restore: Restore) -> Restore:
         """Decide the fork at the parent's last batch; a planned one takes its savepoint there."""
         forked = plan_fork(restore, self.last_batch(restore))
-        is_based = restore.savepoint != RESTING and (
+        is_based = restore.savepoint != StateBase.RESTING and (
             forked == restore or self.savepoint.manifest.batch == forked.forked_at
         )
         return forked if is_based or not restore.planned else self._take(forked)
@@ -199,10 +201,10 @@ class RestoreEffects(OperationEffects[Restore]):
     def replay(self, restore: Restore) -> Restore:
         """Make the child's checkpoint from the savepoint and the recorded batches after it, if there are any."""
         home, manifest = self.home, self.savepoint.manifest
-        if restore.step >= REPLAYED and home.checkpoint(restore.child).exists():
+        if restore.step >= OperationStep.REPLAYED and home.checkpoint(restore.child).exists():
             return restore
         with self.new_checkpoint(restore) as work:
-            if restore.savepoint == BEGINNING:
+            if restore.savepoint == StateBase.BEGINNING:
                 make_empty_checkpoint(work)
             else:
                 download(self.savepoint, work)
@@ -274,7 +276,7 @@ class RestoreEffects(OperationEffects[Restore]):
 
     def _take_another_child(self, restore: Restore) -> NoReturn:
         another = Timeline.next_name(self.home)
-        self.write(replace(restore, step=CHECKED, child=another, forked_at=None, replayed=0))
+        self.write(replace(restore, step=OperationStep.CHECKED, child=another, forked_at=None, replayed=0))
         raise LostRaceError(_moved_on(restore, self.last_batch(restore)))
 
     def reason(self, record: Restore) -> str:
@@ -355,8 +357,8 @@ def restore_savepoint(
 
 def choose_plan(home: PipelineHome, savepoint_id: str | None, *, upgrade: bool) -> OperationPlan[Restore]:
     """Return the plan of what is asked for, or of the restore that would be resumed."""
-    unfinished = [restore for restore in read_restores(home) if restore.step < DONE]
-    planned = unfinished[-1].planned if unfinished else savepoint_id == RESTING
+    unfinished = [restore for restore in read_restores(home) if restore.step < OperationStep.DONE]
+    planned = unfinished[-1].planned if unfinished else savepoint_id == StateBase.RESTING
     return select_plan(planned=planned, upgrade=upgrade)
 
 
@@ -456,7 +458,7 @@ def show_restore(
     return RestorePlan(
         pipeline=pipeline,
         savepoint=restore.savepoint,
-        proved=restore.savepoint == BEGINNING or savepoint.status == PROVED,
+        proved=restore.savepoint == StateBase.BEGINNING or savepoint.status == ProofState.PROVED,
         timeline=manifest.timeline,
         batch=manifest.batch,
         parent=restore.parent,
@@ -473,6 +475,6 @@ def show_restore(
 
 def _find_damage(home: PipelineHome, restore: Restore, batches: ParentBatches) -> str | None:
     """Return what is wrong with the checkpoint that a planned restore would save; of a running stream it is not known."""
-    if not restore.planned or restore.savepoint != RESTING or lease_owner(home) is not None:
+    if not restore.planned or restore.savepoint != StateBase.RESTING or lease_owner(home) is not None:
         return None
     return find_unfit_checkpoint(home, batches)

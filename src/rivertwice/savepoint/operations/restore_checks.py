@@ -5,25 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 
-from rivertwice.core.errors import FingerprintError, RequestError, SavepointError
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.instants import utc_now
-from rivertwice.core.settings import Settings
-from rivertwice.definition.bundle import Bundle, load_bundle, load_bundle_definition
-from rivertwice.definition.upgrade import (
-    ACCEPTED,
-    NEVER,
-    REFUSED,
-    SAME,
+from rivertwice.core import FingerprintError, PipelineHome, RequestError, SavepointError, Settings, utc_now
+from rivertwice.definition import (
+    Bundle,
     UpgradeDecision,
+    UpgradeKind,
     Way,
+    WayKind,
     decide_upgrade,
     explain_accepted,
     explain_never,
+    load_bundle,
+    load_bundle_definition,
 )
 from rivertwice.log import kafka
-from rivertwice.savepoint.catalogue import PROVED, Savepoint, list_savepoints, load_savepoint, select_newest
-from rivertwice.savepoint.manifest import BEGINNING, Manifest
+from rivertwice.savepoint.catalogue import ProofState, Savepoint, list_savepoints, load_savepoint, select_newest
+from rivertwice.savepoint.manifest import Manifest, StateBase
 from rivertwice.savepoint.operations.fork import ParentBatches, last_in_changelog, path_in_changelog, read_parent
 from rivertwice.savepoint.operations.record import Restore
 from rivertwice.savepoint.plan import (
@@ -38,13 +35,18 @@ from rivertwice.savepoint.plan import (
 )
 from rivertwice.savepoint.records import lease_savepoint
 from rivertwice.savepoint.take import save_checkpoint
-from rivertwice.stream.begin import check_topics
-from rivertwice.stream.damage import find_unfit
-from rivertwice.timeline.intact import check_committed, require_whole_logs
-from rivertwice.timeline.ledger import LedgerRow
-from rivertwice.timeline.lineage import Segment, Timeline, path_of
-from rivertwice.timeline.version_records import next_name
-from rivertwice.timeline.watermarks import WatermarkRule, rule_of
+from rivertwice.stream import check_topics, find_unfit
+from rivertwice.timeline import (
+    LedgerRow,
+    Segment,
+    Timeline,
+    WatermarkRule,
+    check_committed,
+    next_name,
+    path_of,
+    require_whole_logs,
+    rule_of,
+)
 
 
 def newest_proved(
@@ -98,7 +100,7 @@ def require_proved(savepoint: Savepoint) -> None:
     Raises:
         SavepointError: it was only taken.
     """
-    if savepoint.status != PROVED:
+    if savepoint.status != ProofState.PROVED:
         message = (
             f"savepoint {savepoint.id} was taken and never proved, so it is not known whether a stream can continue from it; "
             "nothing was done; prove it first (`rivertwice savepoint prove`), take the newest proved one (no id), or say "
@@ -123,10 +125,10 @@ def require_way(
         FingerprintError: it cannot.
         RequestError: no part that matters to the results changed.
     """
-    if decision.way == SAME and partitions is None:
+    if decision.way == UpgradeKind.SAME and partitions is None:
         message = f"nothing in the definition of {pipeline} changed that matters to its results or its state: there is nothing to upgrade{note}"
         raise RequestError(message)
-    if decision.way == REFUSED:
+    if decision.way == UpgradeKind.REFUSED:
         obstacles = "; ".join(f"{name}: {why}" for name, why in decision.obstacles.items())
         message = (
             f"the new definition of {pipeline} cannot continue from the old one's state ({obstacles}); put the definition "
@@ -137,12 +139,12 @@ def require_way(
 
 def _describe_beside(way: Way, pipeline: str, version: str) -> str:
     """Return how a definition that cannot continue from the state comes to serve all the same, as the end of a sentence."""
-    if way.kind == NEVER:
+    if way.kind == WayKind.NEVER:
         return f"start the new one under another name: {explain_never(way, pipeline)}"
     beside = (
         f"run the new one beside it, with its past computed from the log: `rivertwice upgrade {pipeline} --new-version`"
     )
-    if way.kind != ACCEPTED:
+    if way.kind != WayKind.ACCEPTED:
         return beside
     return f"{beside}; {explain_accepted(way, version)}"
 
@@ -188,7 +190,7 @@ def check_restore(
         require_fingerprint(manifest, current)
     else:
         _check_upgrade(home, manifest, restore, load_bundle(home.bundles, restore.bundle), current)
-    from_beginning = restore.savepoint == BEGINNING
+    from_beginning = restore.savepoint == StateBase.BEGINNING
     if not from_beginning:
         require_on_path(manifest, path_of(home, restore.parent))
     require_whole_logs(home)
@@ -281,7 +283,7 @@ def select_way_back(restore: Restore, savepoints: list[Savepoint], problem: str)
     Raises:
         SavepointError: the operation began without one.
     """
-    origin = next((each for each in savepoints if each.id == restore.origin and each.status == PROVED), None)
+    origin = next((each for each in savepoints if each.id == restore.origin and each.status == ProofState.PROVED), None)
     if origin is None:
         message = (
             f"the checkpoint of timeline {restore.parent} is damaged ({problem}), and {restore.id} has no proved savepoint to replay "

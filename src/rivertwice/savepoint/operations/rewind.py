@@ -17,36 +17,29 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from rivertwice.core.errors import LostRaceError, RequestError, SavepointError, ServiceError
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.instants import utc_now
-from rivertwice.core.processes import start_detached
-from rivertwice.core.settings import Settings
-from rivertwice.core.waits import Measured, Progress, report_nothing
-from rivertwice.definition.definition import load_definition
-from rivertwice.definition.model import Definition
-from rivertwice.engine.java import java_env
-from rivertwice.log import kafka
-from rivertwice.log.addresses import StoredOffsets
-from rivertwice.log.forks import observe_forks
-from rivertwice.log.marks import Fork as LogFork
-from rivertwice.log.marks import marks_from_plain
-from rivertwice.savepoint.catalogue import PROVED, Savepoint, download, load_savepoint, verify_files
-from rivertwice.savepoint.manifest import BEGINNING, Manifest
+from rivertwice.core import (
+    LostRaceError,
+    Measured,
+    PipelineHome,
+    Progress,
+    RequestError,
+    SavepointError,
+    ServiceError,
+    Settings,
+    report_nothing,
+    start_detached,
+    utc_now,
+)
+from rivertwice.definition import Definition, load_definition
+from rivertwice.engine import java_env
+from rivertwice.log import Fork as LogFork
+from rivertwice.log import StoredOffsets, kafka, marks_from_plain, observe_forks
+from rivertwice.savepoint.catalogue import ProofState, Savepoint, download, load_savepoint, verify_files
+from rivertwice.savepoint.manifest import Manifest, StateBase
 from rivertwice.savepoint.operations import engine
 from rivertwice.savepoint.operations.effects import OperationEffects, finish
 from rivertwice.savepoint.operations.fork import DRAIN_S, block_stream
-from rivertwice.savepoint.operations.record import (
-    BRANCHED,
-    CHECKED,
-    COMPARED,
-    COPIED,
-    DRAINED,
-    MOVED,
-    Rewind,
-    only_operation,
-    read_operations,
-)
+from rivertwice.savepoint.operations.record import OperationStep, Rewind, only_operation, read_operations
 from rivertwice.savepoint.operations.restore_checks import newest_proved
 from rivertwice.savepoint.operations.rewind_plan import (
     Emitted,
@@ -63,27 +56,31 @@ from rivertwice.savepoint.operations.steps import REWIND
 from rivertwice.savepoint.plan import current_fingerprint
 from rivertwice.savepoint.take import beginning_of, fork_before_all, make_empty_checkpoint
 from rivertwice.storage import LogFile, Table
-from rivertwice.stream.checkpoint import Goal, covers, has_caught_up
-from rivertwice.stream.lease import lease_owner
-from rivertwice.timeline.committed import committed_batches, every_batch, newest_batch
-from rivertwice.timeline.intact import check_committed, require_whole_logs
-from rivertwice.timeline.intent import Exit
-from rivertwice.timeline.judgements import causes_of
-from rivertwice.timeline.ledger import LedgerRow, read_ledger
-from rivertwice.timeline.lineage import (
+from rivertwice.stream import Goal, covers, has_caught_up, lease_owner
+from rivertwice.timeline import (
+    LATE_RECORD,
+    Exit,
     Fork,
+    LedgerRow,
     Segment,
     Timeline,
+    causes_of,
+    check_committed,
+    committed_batches,
     create_timeline,
+    every_batch,
+    head,
     last_in_common,
+    newest_batch,
     path_of,
     path_semantics,
     path_until,
+    publications_of,
+    read_ledger,
+    read_sequence,
+    require_whole_logs,
     select_on_path,
 )
-from rivertwice.timeline.sequence import head, read_sequence
-from rivertwice.timeline.served_rows import publications_of
-from rivertwice.timeline.verdicts import LATE_RECORD
 
 # The present state on which a rewind depends. Reads only.
 
@@ -278,11 +275,11 @@ class RewindEffects(OperationEffects[Rewind]):
     def effects(self) -> Mapping[int, Callable[[Rewind], Rewind]]:
         """A step's number to the method that does it."""
         return {
-            CHECKED: self.check,
-            DRAINED: self.stop,
-            COPIED: self.copy,
-            BRANCHED: self.create,
-            COMPARED: self.catch_up,
+            OperationStep.CHECKED: self.check,
+            OperationStep.DRAINED: self.stop,
+            OperationStep.COPIED: self.copy,
+            OperationStep.BRANCHED: self.create,
+            OperationStep.COMPARED: self.catch_up,
         }
 
     def accept(self, interrupted: Rewind) -> None:
@@ -319,7 +316,7 @@ class RewindEffects(OperationEffects[Rewind]):
     def copy(self, rewind: Rewind) -> Rewind:
         """Copy the savepoint's checkpoint; from the beginning, make an empty one."""
         with self.new_checkpoint(rewind) as work:
-            if rewind.savepoint == BEGINNING:
+            if rewind.savepoint == StateBase.BEGINNING:
                 make_empty_checkpoint(work)
             else:
                 download(self.savepoint, work)
@@ -328,14 +325,14 @@ class RewindEffects(OperationEffects[Rewind]):
     def create(self, rewind: Rewind) -> Rewind:
         """Record the child: it forks after the savepoint's own batch, or before the first one of the path."""
         home = self.home
-        if rewind.savepoint == BEGINNING:
+        if rewind.savepoint == StateBase.BEGINNING:
             line = fork_before_all(Timeline.load(home, rewind.head), self.savepoint.manifest, rewind.child, utc_now())
         else:
             last = _last_of(home, path_to(home, rewind.parent, rewind.batch))
             line = Timeline.load(home, rewind.parent).fork(last, rewind.child, utc_now())
         create_timeline(home, line)
         if Timeline.load(home, rewind.child).parent != Fork(rewind.parent, rewind.batch):
-            self.write(replace(rewind, step=CHECKED, child=Timeline.next_name(home)))
+            self.write(replace(rewind, step=OperationStep.CHECKED, child=Timeline.next_name(home)))
             message = (
                 f"another process made timeline {rewind.child} meanwhile; nothing served changed; run the rewind again, it takes "
                 "another name"
@@ -356,7 +353,7 @@ class RewindEffects(OperationEffects[Rewind]):
         last = _last_of(home, head_path)
         goal = Goal(rewind.child, rewind.id, self._reachable(last), last.batch_watermark_ms)
         run_to_goal(self.settings, home, goal, lambda: newest_batch(home, path), self.progress)
-        if rewind.step >= COMPARED and rewind.head_batch == last.batch:
+        if rewind.step >= OperationStep.COMPARED and rewind.head_batch == last.batch:
             return rewind
         shared = last_in_common(path_until(head_path, last.batch), path_until(path, rewind.batch))
         ledger = read_ledger(home, first_batch=shared)
@@ -422,7 +419,7 @@ def choose_savepoint(home: PipelineHome, savepoint_id: str | None, settings: Set
     Raises:
         SavepointError: there is none.
     """
-    if savepoint_id == BEGINNING:
+    if savepoint_id == StateBase.BEGINNING:
         return beginning_of(home, _require_head(home))
     if savepoint_id is not None:
         return load_savepoint(home, savepoint_id)
@@ -436,7 +433,7 @@ def choose_savepoint(home: PipelineHome, savepoint_id: str | None, settings: Set
 
 def is_trusted(savepoint: Savepoint) -> bool:
     """Say whether a savepoint is proved; the beginning has no state that could be wrong."""
-    return savepoint.id == BEGINNING or savepoint.status == PROVED
+    return savepoint.id == StateBase.BEGINNING or savepoint.status == ProofState.PROVED
 
 
 def rewind_stream(
@@ -470,14 +467,14 @@ def rewind_stream(
     """
     home = settings.pipeline(pipeline)
     effects = RewindEffects(settings, home, progress, drain_seconds, unproved=unproved)
-    stop_after = COMPARED if stop_before_head else None
+    stop_after = OperationStep.COMPARED if stop_before_head else None
     with only_operation(home):
         ran = finish(engine.run(REWIND, effects, savepoint_id, stop_after=stop_after))
     return _report(ran.record, resumed=ran.resumed)
 
 
 def _report(rewind: Rewind, *, resumed: bool) -> RewindReport:
-    moved = rewind.step >= MOVED
+    moved = rewind.step >= OperationStep.MOVED
     return RewindReport(
         operation=rewind.id,
         savepoint=rewind.savepoint,

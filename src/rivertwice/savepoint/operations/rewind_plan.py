@@ -15,20 +15,23 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivertwice.core.errors import LogForkError, LogGapError, RequestError, RivertwiceError, SavepointError
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.instants import to_iso
-from rivertwice.definition.model import Definition
-from rivertwice.log.marks import Fork
-from rivertwice.savepoint.manifest import BEGINNING, Manifest
+from rivertwice.core import (
+    LogForkError,
+    LogGapError,
+    PipelineHome,
+    RequestError,
+    RivertwiceError,
+    SavepointError,
+    to_iso,
+)
+from rivertwice.definition import Definition
+from rivertwice.log import Fork
+from rivertwice.savepoint.manifest import Manifest, StateBase
 from rivertwice.savepoint.operations.engine import ShownStep
 from rivertwice.savepoint.plan import require_fingerprint, require_recorded
 from rivertwice.storage import Table
-from rivertwice.stream.begin import check_topics
-from rivertwice.timeline.digest import canonical_value
-from rivertwice.timeline.key_view import as_folded, folded_views
-from rivertwice.timeline.ledger import LedgerRow
-from rivertwice.timeline.serving import Publication
+from rivertwice.stream import check_topics
+from rivertwice.timeline import LedgerRow, Publication, as_folded, canonical_value, folded_views
 
 _PACED = 100  # newest batches that the pace is taken from
 _MARGIN_MS = 1
@@ -232,7 +235,7 @@ def find_refusals(manifest: Manifest, world: RewindInputs, *, proved: bool) -> l
 
 
 def _require_recorded(manifest: Manifest, rows: Sequence[LedgerRow]) -> None:
-    if manifest.savepoint != BEGINNING:  # no batch is before it
+    if manifest.savepoint != StateBase.BEGINNING:  # no batch is before it
         require_recorded(manifest, rows)
 
 

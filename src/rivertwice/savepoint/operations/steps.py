@@ -10,23 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
-from rivertwice.savepoint.operations.record import (
-    ABANDONED,
-    BRANCHED,
-    CHECKED,
-    COMPARED,
-    COPIED,
-    CREATED,
-    DONE,
-    DRAINED,
-    FORKED,
-    MOVED,
-    RECORDED,
-    REPLAYED,
-    Operation,
-    Restore,
-    Rewind,
-)
+from rivertwice.savepoint.operations.record import Operation, OperationStep, Restore, Rewind
 
 R = TypeVar("R", Restore, Rewind)
 
@@ -74,7 +58,11 @@ class OperationPlan(Generic[R]):
 
     def name_of(self, number: int) -> str:
         """Return the name of a step: what has happened once it is done."""
-        names = {RECORDED: "recorded", ABANDONED: "given up", **{step.number: step.name for step in self.steps}}
+        names = {
+            OperationStep.RECORDED: "recorded",
+            OperationStep.ABANDONED: "given up",
+            **{step.number: step.name for step in self.steps},
+        }
         return names[number]
 
 
@@ -85,30 +73,33 @@ RESTORE = OperationPlan(
     abandon="rivertwice savepoint restore {pipeline} --abandon",
     steps=(
         Step(
-            CHECKED,
+            OperationStep.CHECKED,
             "checked",
             "refuse tables that lost rows, another definition, a damaged file, a savepoint off the head's path, a log that no longer reaches",
-            again_until=CREATED,
+            again_until=OperationStep.CREATED,
             touches=False,
         ),
         Step(
-            DRAINED, "parent drained", "want the stream stopped, and wait until its driver has gone", again_until=MOVED
+            OperationStep.DRAINED,
+            "parent drained",
+            "want the stream stopped, and wait until its driver has gone",
+            again_until=OperationStep.MOVED,
         ),
         Step(
-            FORKED,
+            OperationStep.FORKED,
             "fork decided",
             "decide the fork: the parent's last batch in the changelog, whatever its checkpoint says",
-            again_until=CREATED,
+            again_until=OperationStep.CREATED,
         ),
         Step(
-            REPLAYED,
+            OperationStep.REPLAYED,
             "recorded batches replayed",
             "fetch the savepoint and replay the recorded batches up to the fork, each compared with the ledger",
-            again_until=CREATED,
+            again_until=OperationStep.CREATED,
         ),
-        Step(CREATED, "timeline created", "record the child: it leaves the parent after the fork"),
-        Step(MOVED, "head moved", "seal the parent and move the head; nothing that is served changes"),
-        Step(DONE, "done", "want the stream running again, if it was"),
+        Step(OperationStep.CREATED, "timeline created", "record the child: it leaves the parent after the fork"),
+        Step(OperationStep.MOVED, "head moved", "seal the parent and move the head; nothing that is served changes"),
+        Step(OperationStep.DONE, "done", "want the stream running again, if it was"),
     ),
 )
 
@@ -167,24 +158,39 @@ REWIND = OperationPlan(
     finish="rivertwice savepoint rewind {pipeline} --yes",
     abandon="rivertwice savepoint rewind {pipeline} --abandon",
     steps=(
-        Step(CHECKED, "checked", "read every byte of the savepoint and compare it with the manifest", touches=False),
         Step(
-            DRAINED,
+            OperationStep.CHECKED,
+            "checked",
+            "read every byte of the savepoint and compare it with the manifest",
+            touches=False,
+        ),
+        Step(
+            OperationStep.DRAINED,
             "stream stopped",
             "want the stream stopped, and wait until its driver has gone; it stays stopped until the head has moved",
-            again_until=MOVED,
+            again_until=OperationStep.MOVED,
         ),
-        Step(COPIED, "savepoint copied", "copy the savepoint into the child's folder", at_rest=True),
-        Step(BRANCHED, "timeline created", "record the child: it leaves the savepoint's own batch", at_rest=True),
+        Step(OperationStep.COPIED, "savepoint copied", "copy the savepoint into the child's folder", at_rest=True),
         Step(
-            COMPARED,
-            "caught up and compared",
-            "run a driver on the child until it has read what the head has; compare every row both have emitted",
-            again_until=MOVED,
+            OperationStep.BRANCHED,
+            "timeline created",
+            "record the child: it leaves the savepoint's own batch",
             at_rest=True,
         ),
-        Step(MOVED, "head moved", "seal the old head and move the head; only now does the child count", at_rest=True),
-        Step(DONE, "done", "want the stream running again, if it was"),
+        Step(
+            OperationStep.COMPARED,
+            "caught up and compared",
+            "run a driver on the child until it has read what the head has; compare every row both have emitted",
+            again_until=OperationStep.MOVED,
+            at_rest=True,
+        ),
+        Step(
+            OperationStep.MOVED,
+            "head moved",
+            "seal the old head and move the head; only now does the child count",
+            at_rest=True,
+        ),
+        Step(OperationStep.DONE, "done", "want the stream running again, if it was"),
     ),
 )
 

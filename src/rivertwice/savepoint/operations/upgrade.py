@@ -14,36 +14,50 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rivertwice.core.errors import RequestError, RivertwiceError
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.installed import base_of
-from rivertwice.core.instants import utc_now
-from rivertwice.core.settings import Settings
-from rivertwice.core.waits import Progress, report_nothing
-from rivertwice.definition.bundle import Bundle, build_project_bundle, load_bundle, save_bundle
-from rivertwice.definition.fingerprint import ChangedComponent
-from rivertwice.definition.upgrade import UpgradeDecision, decide_upgrade
-from rivertwice.engine.checked import check_bundle
-from rivertwice.engine.fold_buckets import buckets_at_genesis
+from rivertwice.core import (
+    PipelineHome,
+    Progress,
+    RequestError,
+    RivertwiceError,
+    Settings,
+    base_of,
+    report_nothing,
+    utc_now,
+)
+from rivertwice.definition import (
+    Bundle,
+    ChangedComponent,
+    UpgradeDecision,
+    build_project_bundle,
+    decide_upgrade,
+    load_bundle,
+    save_bundle,
+)
+from rivertwice.engine import buckets_at_genesis, check_bundle
 from rivertwice.savepoint.catalogue import Savepoint
 from rivertwice.savepoint.feed import session_of
-from rivertwice.savepoint.manifest import RESTING
+from rivertwice.savepoint.manifest import StateBase
 from rivertwice.savepoint.operations import engine
 from rivertwice.savepoint.operations.effects import load
 from rivertwice.savepoint.operations.fork import DRAIN_S
-from rivertwice.savepoint.operations.record import DONE, Restore, read_operations, read_restores
+from rivertwice.savepoint.operations.record import OperationStep, Restore, read_operations, read_restores
 from rivertwice.savepoint.operations.restore import RestoreReport, require_same_aim, restore_savepoint
 from rivertwice.savepoint.operations.restore_checks import choose_origin, choose_savepoint, require_way
 from rivertwice.savepoint.operations.steps import UPGRADE, select_plan
 from rivertwice.savepoint.plan import require_fingerprint
 from rivertwice.savepoint.resting import describe_no_batch, resting_of
-from rivertwice.stream.begin import has_batch
-from rivertwice.stream.driver import running_partitions
-from rivertwice.timeline.committed import committed_batches, newest_batches
-from rivertwice.timeline.lineage import Timeline, path_of, path_semantics
-from rivertwice.timeline.sequence import head, read_sequence
-from rivertwice.timeline.served_rows import publications_of
-from rivertwice.timeline.version_records import next_name
+from rivertwice.stream import has_batch, running_partitions
+from rivertwice.timeline import (
+    Timeline,
+    committed_batches,
+    head,
+    newest_batches,
+    next_name,
+    path_of,
+    path_semantics,
+    publications_of,
+    read_sequence,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -187,7 +201,7 @@ def upgrade_stream(
         partitions = layout.wanted
         require_way(decision, pipeline, beside=next_name(home), partitions=partitions, note=layout.note)
         _require_checked(settings, home, new, spark)
-        base = savepoint_id or RESTING
+        base = savepoint_id or StateBase.RESTING
     save_bundle(new, home.bundles)
     report = restore_savepoint(
         settings,
@@ -241,7 +255,9 @@ def _observe_layout(home: PipelineHome, line: Timeline, new: Bundle) -> _Layout:
 
 def _cut_off(home: PipelineHome, bundle: str) -> Restore | None:
     """Return the interrupted upgrade to this definition, or None."""
-    unfinished = [restore for restore in read_restores(home) if restore.step < DONE and restore.bundle == bundle]
+    unfinished = [
+        restore for restore in read_restores(home) if restore.step < OperationStep.DONE and restore.bundle == bundle
+    ]
     return unfinished[-1] if unfinished else None
 
 
