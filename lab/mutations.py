@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from lab.faults.errors import LabError
 from rivertwice.core.homes import PipelineHome
-from rivertwice.definition.bundle import build_bundle, load_bundle, save_bundle
+from rivertwice.definition.bundle import build_bundle, load_bundle
 from rivertwice.storage.table import Table
 from rivertwice.timeline.ledger import LedgerRow, from_table, to_table
 
@@ -324,7 +324,7 @@ def other_bundle(home: PipelineHome, bundle: str, name: str, text: str, replacem
         content = data.replace(text.encode(), replacement.encode()) if path == name else data
         Path(folder / path).write_bytes(content)
     built = build_bundle(folder)
-    save_bundle(built, home.bundles)
+    built.save(home.bundles)
     return built.id
 
 

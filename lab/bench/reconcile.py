@@ -24,7 +24,7 @@ from lab.bench.measure import tree_cpu_s
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.instants import utc_now
 from rivertwice.core.settings import Settings
-from rivertwice.definition.bundle import Bundle, build_bundle, save_bundle
+from rivertwice.definition.bundle import Bundle, build_bundle
 from rivertwice.engine.session import spark_session
 from rivertwice.log.archive_table import PARTITION_BY, SCHEMA, transaction_names
 from rivertwice.reconcile.report import ReconcileReport
@@ -76,7 +76,7 @@ class Story:
         self.settings: Settings = make_project(root, {"p": {"pipeline.yaml": YAML, "transform.sql": SQL}}, links=TO_RUN)
         self.home: PipelineHome = self.settings.pipeline("p")
         self.bundle: Bundle = build_bundle(self.settings.definitions / "p")
-        save_bundle(self.bundle, self.home.bundles)
+        self.bundle.save(self.home.bundles)
         self._batch = batch
         chance = np.random.default_rng(1)
         at = 1_000_000_000 + STEP_MS * np.arange(records, dtype=np.int64)

@@ -13,7 +13,7 @@ from rivertwice.core.errors import ServiceError
 from rivertwice.core.instants import utc_now
 from rivertwice.core.processes import session_members
 from rivertwice.local.airflow import SERVICES, client, start_airflow, stop_airflow
-from rivertwice.savepoint.catalogue import list_savepoints, verify_files
+from rivertwice.savepoint.catalogue import list_savepoints
 from rivertwice.stream.lease import lease_owner
 from rivertwice.timeline.intent import Heartbeat, write_intent
 from rivertwice.timeline.lineage import path_ledger
@@ -101,7 +101,7 @@ def airflow_killed(lab: Lab) -> None:
         require(lease_owner(lab.home) == owner, "the next Airflow did not adopt the running driver")
     whole = list_savepoints(lab.home)
     for savepoint in whole:
-        verify_files(savepoint)
+        savepoint.verify_files()
     lab.fact("savepoints", len(whole))
     require(bool(whole), "no savepoint is listed after a rotation that ended well")
 

@@ -23,7 +23,7 @@ from lab.faults.savepoint_runs import (
     take,
 )
 from rivertwice.core.instants import utc_now
-from rivertwice.savepoint.catalogue import list_savepoints, load_savepoint, verify_files
+from rivertwice.savepoint.catalogue import list_savepoints, load_savepoint
 from rivertwice.savepoint.operations import record
 from rivertwice.savepoint.operations.record import read_restores
 from rivertwice.savepoint.operations.steps import RESTORE
@@ -207,7 +207,7 @@ def killed_in_a_restore(lab: Lab) -> None:
 
 def _verified(names: Sequence[str], lab: Lab) -> None:
     for name in names:
-        verify_files(load_savepoint(lab.home, name))
+        load_savepoint(lab.home, name).verify_files()
 
 
 @case("F39", "prunes in a loop, one killed, while a restore runs over what they could delete", kills=3)

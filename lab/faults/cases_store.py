@@ -20,7 +20,7 @@ from lab.faults.s3_server import s3_server
 from lab.faults.savepoint_runs import prove_listed, run_command
 from rivertwice.core.errors import RivertwiceError
 from rivertwice.core.instants import utc_now
-from rivertwice.savepoint.catalogue import list_savepoints, verify_files
+from rivertwice.savepoint.catalogue import list_savepoints
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.timeline.intent import Exit
 from rivertwice.timeline.sequence import head
@@ -91,7 +91,7 @@ def take_whole(lab: Lab) -> None:
     savepoints = list_savepoints(lab.home)
     require(bool(savepoints), "a savepoint that was taken is not listed")
     for savepoint in savepoints:
-        verify_files(savepoint)
+        savepoint.verify_files()
     lab.fact("savepoints", len(savepoints))
 
 
@@ -124,7 +124,7 @@ def s3_answers_wrongly(lab: Lab) -> None:
             except RivertwiceError as error:
                 lab.fact("savepoint_failed", str(error)[:120])
         for savepoint in list_savepoints(lab.home):
-            verify_files(savepoint)
+            savepoint.verify_files()
         take_whole(lab)
 
 
@@ -214,7 +214,7 @@ def _full(lab: Lab, folder: Path, left: int) -> None:
         except (OSError, RivertwiceError) as error:
             lab.fact("savepoint_refused", str(error)[:100])
         for savepoint in list_savepoints(lab.home):
-            verify_files(savepoint)
+            savepoint.verify_files()
     filler.unlink()
     lab.run_to_end()
     take_whole(lab)

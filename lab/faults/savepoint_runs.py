@@ -17,7 +17,7 @@ from lab.faults.lab import PIPELINE, RUN_S, Lab
 from lab.faults.processes import end_group, start_process
 from rivertwice.agent.memory import load_memory
 from rivertwice.core.instants import utc_now
-from rivertwice.savepoint.catalogue import Savepoint, list_savepoints, verify_files
+from rivertwice.savepoint.catalogue import Savepoint, list_savepoints
 from rivertwice.savepoint.operations.record import read_fall_back
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.stream.lease import lease_owner
@@ -73,7 +73,7 @@ def prove_listed(lab: Lab) -> dict[str, dict[str, Any]]:
     """
     savepoints = list_savepoints(lab.home)
     for savepoint in savepoints:
-        verify_files(savepoint)
+        savepoint.verify_files()
     began = time.monotonic()
     job = subprocess.run(
         [sys.executable, "-m", "lab.faults.prove_all", "--pipeline", PIPELINE],

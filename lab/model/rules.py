@@ -71,7 +71,7 @@ class Rules:
     plan_fork: Rule = fork.plan_fork
     is_same_fork: Rule = fork.is_same_fork
     find_refusals: Rule = rewind_plan.find_refusals
-    has_caught_up: Rule = checkpoint.has_caught_up
+    has_caught_up: Rule = checkpoint.Goal.is_reached_by
     plan_backfill: Rule = plan_backfill
     plan_load: Rule = load_plan.plan_load
     find_unloaded: Rule = load_plan.find_unloaded
@@ -84,7 +84,7 @@ class Rules:
     remember_end: Rule = memory.remember_end
     classify_exit: Rule = backoff.classify_exit
     decide_mode: Rule = look.decide_mode
-    new_publications: Rule = look.new_publications
+    new_publications: Rule = look.ChangesSinceSeal.new_publications
     require_same_table: Rule = look.require_same_table
     select_seal: Rule = fit.select_seal
     require_sealed_batch: Rule = fit.require_sealed_batch

@@ -21,7 +21,7 @@ from lab.faults.cases import LabError
 from lab.faults.cases_store import fill, small_disk
 from rivertwice.core.instants import utc_now
 from rivertwice.core.waits import Deadline
-from rivertwice.savepoint.catalogue import list_savepoints, verify_files
+from rivertwice.savepoint.catalogue import list_savepoints
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.storage.local import LocalStore, read_json
 from rivertwice.storage.table import Table
@@ -100,7 +100,7 @@ def test_a_savepoint_on_a_full_disk_is_not_there_and_the_next_one_is_whole(disk)
     second = take_savepoint(settings, "p", now=NOW)
     assert {savepoint.id for savepoint in list_savepoints(home)} == {first.id, second.id}
     for savepoint in (first, second):
-        verify_files(savepoint)
+        savepoint.verify_files()
 
 
 def test_a_quota_on_files_is_of_the_same_class_and_leaves_nothing_half(tmp_path):

@@ -11,7 +11,7 @@ import pytest
 from homes.savepoint import NOW, make_home
 from lab.faults.s3_proxy import Fault, s3_proxy
 from rivertwice.core.errors import LostRaceError, ServiceError, UnknownOutcomeError
-from rivertwice.savepoint.catalogue import list_savepoints, verify_files
+from rivertwice.savepoint.catalogue import list_savepoints
 from rivertwice.savepoint.prune import prune_savepoints
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.storage.s3 import Patience, S3Store, s3_client
@@ -214,7 +214,7 @@ def test_a_savepoint_taken_through_faults_is_whole(settings, proxy, kind):
     proxy.fail(*(Fault(kind, "PUT", part) for part in ("offsets/", "commits/", "manifest", "taking")))
     taken = take_savepoint(settings, "p", now=NOW)
     assert len(proxy.met(kind)) == 4
-    assert verify_files(taken) == taken.manifest.size
+    assert taken.verify_files() == taken.manifest.size
 
 
 @pytest.mark.faults
@@ -243,7 +243,7 @@ def test_a_stale_listing_hides_no_savepoint_from_prune_and_shows_no_half(setting
     prune_savepoints(home, keep=1, now=NOW)
     proxy.heal()
     assert {savepoint.id for savepoint in list_savepoints(home)} == {first.id, second.id}
-    assert verify_files(second) == second.manifest.size
+    assert second.verify_files() == second.manifest.size
 
 
 def test_a_table_whose_answers_break_off_is_read_all_the_same(table, proxy):

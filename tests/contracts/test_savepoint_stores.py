@@ -10,7 +10,7 @@ import pytest
 from homes.savepoint import NOW, make_home
 from rivertwice.core.errors import SavepointError
 from rivertwice.core.settings import Settings
-from rivertwice.savepoint.catalogue import download, list_savepoints, load_savepoint, savepoint_store, verify_files
+from rivertwice.savepoint.catalogue import list_savepoints, load_savepoint, savepoint_store
 from rivertwice.savepoint.prune import pin_savepoint, prune_savepoints
 from rivertwice.savepoint.take import take_savepoint
 
@@ -25,8 +25,8 @@ def test_taken_listed_verified_fetched_pinned_and_pruned(settings, tmp_path):
     home = settings.pipeline("p")
     old, new = (take_savepoint(settings, "p", now=NOW + timedelta(hours=hour)) for hour in range(2))
     assert [savepoint.id for savepoint in list_savepoints(home)] == [old.id, new.id]
-    assert verify_files(load_savepoint(home, old.id)) == old.manifest.size
-    download(old, tmp_path / "fetched")
+    assert load_savepoint(home, old.id).verify_files() == old.manifest.size
+    old.download(tmp_path / "fetched")
     assert (tmp_path / "fetched/offsets/3").read_text() == old.manifest.offsets_text
     pin_savepoint(home, old.id, by="test", now=NOW)
     assert prune_savepoints(home, keep=0, now=NOW).deleted == ()
@@ -42,9 +42,9 @@ def test_a_flipped_byte_is_refused_wherever_it_lies(settings, tmp_path):
     data[5] ^= 1
     taken.store.put(taken.key("offsets/3"), bytes(data))
     with pytest.raises(SavepointError, match="offsets/3 has"):
-        verify_files(taken)
+        taken.verify_files()
     with pytest.raises(SavepointError, match="damaged"):
-        download(taken, tmp_path / "fetched")
+        taken.download(tmp_path / "fetched")
     assert not (tmp_path / "fetched").exists()
 
 

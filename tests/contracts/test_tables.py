@@ -16,7 +16,7 @@ from rivertwice.cli.main import cli
 from rivertwice.core.errors import DefinitionError, LostRaceError, RivertwiceError
 from rivertwice.core.homes import below, parse_place
 from rivertwice.core.settings import Settings
-from rivertwice.definition.bundle import build_bundle, load_bundle, save_bundle
+from rivertwice.definition.bundle import build_bundle, load_bundle
 from rivertwice.definition.definition import load_definition
 from rivertwice.storage.places import local_files, open_store
 from rivertwice.storage.table import Table
@@ -156,8 +156,8 @@ def test_a_bundle_is_loaded_only_whole(place):
     bundle = build_bundle(REPOSITORY / "pipelines" / "flight_delays")
     with pytest.raises(DefinitionError, match="is not in"):
         load_bundle(bundles, bundle.id)
-    save_bundle(bundle, bundles)
-    save_bundle(bundle, bundles)
+    bundle.save(bundles)
+    bundle.save(bundles)
     assert load_bundle(bundles, bundle.id).files == bundle.files
     open_store(place).delete(f"bundles/{bundle.id}/transform.sql")
     with pytest.raises(DefinitionError):

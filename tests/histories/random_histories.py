@@ -25,7 +25,7 @@ from pyspark.sql import functions as F
 from homes.ledger import ledger_row
 from rivertwice.core.instants import EPOCH, to_iso
 from rivertwice.core.settings import Settings
-from rivertwice.definition.avro import encode_avro, prefixed
+from rivertwice.definition.avro import prefixed
 from rivertwice.definition.definition import Definition
 from rivertwice.definition.fingerprint import fingerprint_of
 from rivertwice.definition.protobuf_read import encode_proto
@@ -299,7 +299,7 @@ def record_bytes(record: Record, definition: Definition) -> bytes:
         fields = {"j": record.key, "at": at, "w": record.value}
     if source.format == "avro":
         (schema_id, writer), *_ = source.pins.writers.items()
-        return prefixed(schema_id, encode_avro(writer, fields))
+        return prefixed(schema_id, writer.encode(fields))
     if source.format == "protobuf":
         return encode_proto(source.message_type, fields)
     if source.envelope == "none":

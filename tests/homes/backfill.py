@@ -14,7 +14,7 @@ from rivertwice.backfill.store import ChunkRecord, backfill_app, stamp_rows
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.instants import TimeRange, from_ms
 from rivertwice.core.settings import Settings
-from rivertwice.definition.bundle import Bundle, build_bundle, save_bundle
+from rivertwice.definition.bundle import Bundle, build_bundle
 from rivertwice.storage.table import Table
 from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.lineage import Fork, Timeline, create_timeline
@@ -139,7 +139,7 @@ def make_home(
     settings = make_project(root, {"p": files})
     home = settings.pipeline("p")
     bundle = build_bundle(settings.definitions / "p")
-    save_bundle(bundle, home.bundles)
+    bundle.save(home.bundles)
     add_timeline(home, bundle, "t1", None, 0)
     move_head(home, "t1", reason="first start", expected_seq=0, now=NOW)
     append_ledger(

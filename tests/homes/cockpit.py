@@ -27,7 +27,7 @@ from rivertwice.backfill.store import ChunkRecord, backfill_app, backfill_folder
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.instants import TimeRange, from_ms, to_iso, to_ms
 from rivertwice.core.settings import Settings
-from rivertwice.definition.bundle import Bundle, build_bundle, save_bundle
+from rivertwice.definition.bundle import Bundle, build_bundle
 from rivertwice.log.addresses import Part
 from rivertwice.reconcile.model import Account, RowId
 from rivertwice.reconcile.results import ReconcileCause, Stamp, StoredVerdict, store_run
@@ -112,7 +112,7 @@ def fill(settings: Settings, name: str, past: Past) -> None:
     """Give a pipeline its past."""
     home = settings.pipeline(name)
     bundle = build_bundle(settings.definitions / name)
-    save_bundle(bundle, home.bundles)
+    bundle.save(home.bundles)
     add_timeline(home, bundle, "t1", None, 0)
     move_head(home, "t1", reason="first start", expected_seq=0, now=FIRST)
     late: dict[int, list[tuple[int, str]]] = {}

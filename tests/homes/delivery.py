@@ -19,7 +19,7 @@ from rivertwice.backfill.store import stamp_rows
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.settings import Settings
 from rivertwice.core.waits import Deadline
-from rivertwice.definition.bundle import Bundle, build_bundle, save_bundle
+from rivertwice.definition.bundle import Bundle, build_bundle
 from rivertwice.definition.definition import load_definition
 from rivertwice.deliver.model import DeliveredColumns, DeliveredRecord, DeliveryBatch, Position
 from rivertwice.deliver.refusals import RefusedRecord, SetAside, none_aside
@@ -47,7 +47,7 @@ class DeliveryHome:
         self.home: PipelineHome = self.settings.pipeline("p")
         self.definition = load_definition(folder)
         self.bundle = build_bundle(folder)
-        save_bundle(self.bundle, self.home.bundles)
+        self.bundle.save(self.home.bundles)
         self.begin("t1")
         self.move_head("t1")
 

@@ -18,7 +18,7 @@ from homes.backfill import HOUR, SQL, YAML, add_timeline, emitted
 from homes.ledger import NOW, ledger_row
 from homes.project import make_project
 from rivertwice.cli.main import cli
-from rivertwice.definition.bundle import build_bundle, load_bundle_definition, save_bundle
+from rivertwice.definition.bundle import build_bundle, load_bundle_definition
 from rivertwice.log import archive, forks, kafka
 from rivertwice.log.archive import extend_archive
 from rivertwice.log.archive_table import SCHEMA
@@ -95,7 +95,7 @@ class ErasureWorld:
 
     def _stream(self) -> None:
         bundle = build_bundle(self.hosts[0].definitions / "p")
-        save_bundle(bundle, self.home.bundles)
+        bundle.save(self.home.bundles)
         add_timeline(self.home, bundle, "t1", None, 0)
         move_head(self.home, "t1", reason="first start", expected_seq=0, now=NOW)
         columns = load_bundle_definition(self.home.bundles, bundle.id).result_columns

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from homes.project import REPOSITORY
-from rivertwice.definition.avro import encode_avro, parse_avro, prefixed
+from rivertwice.definition.avro import parse_avro, prefixed
 from rivertwice.definition.definition import load_definition
 from rivertwice.definition.model import Definition
 
@@ -33,4 +33,4 @@ def orders() -> Definition:
 def record(schema_id: int, **fields: Any) -> bytes:
     """Return a framed record by the registered version with this id."""
     schema = parse_avro((REGISTERED / "orders-value" / f"{schema_id}.avsc").read_text(), str(schema_id))
-    return prefixed(schema_id, encode_avro(schema, {**GOOD, **fields}))
+    return prefixed(schema_id, schema.encode({**GOOD, **fields}))

@@ -17,7 +17,7 @@ from rivertwice.backfill.store import ChunkRecord, backfill_app, stamp_rows
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.instants import from_ms, to_iso
 from rivertwice.core.settings import Settings
-from rivertwice.definition.bundle import Bundle, build_bundle, save_bundle
+from rivertwice.definition.bundle import Bundle, build_bundle
 from rivertwice.log.archive_table import PARTITION_BY, SCHEMA, transaction_names
 from rivertwice.storage.table import Table
 from rivertwice.timeline.digest import digest_rows
@@ -53,7 +53,7 @@ def make_session_home(root: Path, world: World) -> tuple[Settings, PipelineHome,
     settings = make_project(root, {"p": {"pipeline.yaml": YAML, "transform.sql": SQL}})
     home = settings.pipeline("p")
     bundle = build_bundle(settings.definitions / "p")
-    save_bundle(bundle, home.bundles)
+    bundle.save(home.bundles)
     add_timeline(home, bundle, "t1", None, 0)
     move_head(home, "t1", reason="first start", expected_seq=0, now=NOW)
     world.bundle, world.semantics = bundle.id, bundle.fingerprint.semantics

@@ -15,7 +15,7 @@ from homes.ledger import NOW, ledger_row
 from homes.project import make_project
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.settings import Settings
-from rivertwice.definition.bundle import Bundle, build_bundle, save_bundle
+from rivertwice.definition.bundle import Bundle, build_bundle
 from rivertwice.storage.table import Table
 from rivertwice.storage.table_log import CUT, EMPTY, GONE, LOG, entry_path
 from rivertwice.timeline.digest import digest_rows
@@ -110,7 +110,7 @@ def fill(settings: Settings, batches: int) -> None:
     """Give the pipeline `p` of a project a head t1 that has committed so many batches."""
     home = settings.pipeline("p")
     bundle = build_bundle(settings.definitions / "p")
-    save_bundle(bundle, home.bundles)
+    bundle.save(home.bundles)
     add_timeline(home, bundle, "t1", None, 0)
     move_head(home, "t1", reason="first start", expected_seq=0, now=NOW)
     for batch in range(batches):

@@ -13,7 +13,7 @@ from homes.project import link, make_project
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.instants import from_ms, to_iso
 from rivertwice.core.settings import Settings
-from rivertwice.definition.bundle import Bundle, build_bundle, save_bundle
+from rivertwice.definition.bundle import Bundle, build_bundle
 from rivertwice.log.archive_table import PARTITION_BY, SCHEMA, transaction_names
 from rivertwice.storage.table import Table
 from rivertwice.timeline.digest import digest_rows
@@ -64,7 +64,7 @@ class WindowHome:
         self.world = world
         self.home: PipelineHome = self.settings.pipeline("p")
         self.bundle: Bundle = build_bundle(self.settings.definitions / "p")
-        save_bundle(self.bundle, self.home.bundles)
+        self.bundle.save(self.home.bundles)
         self.timeline = "t1"
         self.committed = 0
         self._begin("t1", None)

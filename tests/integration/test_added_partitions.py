@@ -12,7 +12,7 @@ from rivertwice.agent.alert_store import alerts_of
 from rivertwice.agent.archiver import ADDED, RetentionKeeper
 from rivertwice.core.instants import utc_now
 from rivertwice.core.settings import Settings
-from rivertwice.definition.bundle import build_bundle, save_bundle
+from rivertwice.definition.bundle import build_bundle
 from rivertwice.definition.definition import load_definition
 from rivertwice.local.broker import BrokerInfo
 from rivertwice.log import kafka
@@ -37,7 +37,7 @@ def test_added_partitions_are_named_with_what_they_mean(
     definition = load_definition(settings.definitions / NAME)
     kafka.ensure_topic(settings, topic, 3, {"retention.ms": "36000000"})
     bundle = build_bundle(settings.definitions / NAME)
-    save_bundle(bundle, home.bundles)
+    bundle.save(home.bundles)
     resolve_timeline(settings, home, definition, bundle, utc_now())
     keeper = RetentionKeeper(settings, lambda: [NAME], threading.Event())
     keeper.look(NAME, utc_now())

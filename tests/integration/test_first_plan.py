@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 
 from histories.random_histories import random_batches
 from rivertwice.core.instants import utc_now
-from rivertwice.definition.bundle import build_bundle, save_bundle
+from rivertwice.definition.bundle import build_bundle
 from rivertwice.definition.definition import load_definition
 from rivertwice.local.broker import BrokerInfo
 from rivertwice.stream import driver
@@ -32,7 +32,7 @@ def test_the_remains_of_a_first_plan_do_not_keep_a_stream_from_beginning(
     records = [record for batch in random_batches(random.Random("first plan"), 2) for record in batch][:120]
     send(settings, definition, records)
     bundle = build_bundle(folder)
-    save_bundle(bundle, home.bundles)
+    bundle.save(home.bundles)
     line = resolve_timeline(settings, home, definition, bundle, utc_now())
     # As found behind a kill -9: Spark had written the source's beginning, and half of its plan. It refuses to start beside it.
     remains = home.checkpoint(line.timeline) / "offsets"

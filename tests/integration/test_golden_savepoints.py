@@ -14,7 +14,7 @@ from rivertwice.core.errors import LogGapError
 from rivertwice.core.settings import Settings
 from rivertwice.local.broker import BrokerInfo
 from rivertwice.log import kafka
-from rivertwice.savepoint.catalogue import list_savepoints, verify_files
+from rivertwice.savepoint.catalogue import list_savepoints
 from rivertwice.savepoint.manifest import READABLE
 from rivertwice.savepoint.operations.restore import restore_savepoint
 from rivertwice.savepoint.prove import prove_savepoint
@@ -68,7 +68,7 @@ def test_the_tables_of_a_golden_read_as_they_did_when_it_was_made(world) -> None
     assert len(records) == expected["records"]
     (savepoint,) = list_savepoints(home)
     assert (savepoint.id, savepoint.manifest.batch) == (expected["savepoint"], expected["batch"])
-    assert verify_files(savepoint) == savepoint.manifest.size
+    assert savepoint.verify_files() == savepoint.manifest.size
 
 
 @pytest.mark.spark

@@ -18,7 +18,7 @@ from homes.project import link
 from lab.faults.events import Event
 from rivertwice.core.instants import from_ms, parse_iso, to_ms
 from rivertwice.core.settings import Settings
-from rivertwice.definition.avro import encode_avro, parse_avro, prefixed
+from rivertwice.definition.avro import parse_avro, prefixed
 from rivertwice.definition.definition import load_definition
 from rivertwice.definition.schema_registry import open_registry
 from rivertwice.local.broker import BrokerInfo
@@ -113,7 +113,7 @@ def send_avro(settings: Settings, topic: str, trips: Sequence[Trip]) -> None:
     values = [
         {name: value_of(trip)[name] for name in names} | {"fare": f"{trip.fare_cents / 100:.2f}"} for trip in trips
     ]
-    bodies = [prefixed(version.id, encode_avro(schema, value)) for value in values]
+    bodies = [prefixed(version.id, schema.encode(value)) for value in values]
     send_records(settings, topic, [
         Event(int(trip.station[-1]) % 2, trip.station.encode(), body, trip.arrived_ms)
         for trip, body in zip(trips, bodies, strict=True)

@@ -24,7 +24,7 @@ from rivertwice.core.waits import Deadline
 from rivertwice.local.broker import BrokerInfo
 from rivertwice.log import kafka
 from rivertwice.log.archive import extend_archive
-from rivertwice.savepoint.catalogue import download, list_savepoints, load_savepoint, verify_files
+from rivertwice.savepoint.catalogue import list_savepoints, load_savepoint
 from rivertwice.savepoint.feed import session_of
 from rivertwice.savepoint.operations.restore import restore_savepoint
 from rivertwice.savepoint.plan import load_state_definition
@@ -109,7 +109,7 @@ def test_a_replay_in_one_query_or_one_per_batch_gives_the_same_state(world, spar
     states = []
     for one_query in (True, False):
         folder = home.scratch / f"one-{one_query}"
-        download(found, folder)
+        found.download(folder)
         done = replay_recorded(spark, settings, definition, folder, rows, progress=print, one_query=one_query)
         assert [(batch.batch, batch.digest) for batch in done] == [(row.batch, row.digest) for row in rows]
         assert [(folder / "offsets" / str(row.batch)).read_text() for row in rows] == [row.offsets_text for row in rows]
@@ -125,7 +125,7 @@ def test_a_recorded_digest_that_is_not_what_the_replay_gives_is_named(world, spa
     rows = [row for row in path_ledger(home) if row.batch > found.manifest.batch]
     emitting = next(index for index, row in enumerate(rows) if row.emitted)
     wrong = type(rows[0])(**{**vars(rows[emitting]), "digest": "d1:1:" + "0" * 32})
-    download(found, home.scratch / "wrong")
+    found.download(home.scratch / "wrong")
     with pytest.raises(
         ReplayMismatchError, match=f"batch {wrong.batch} .*digest '{rows[emitting].digest}'.*{wrong.digest}"
     ):
@@ -148,7 +148,7 @@ def test_a_savepoint_with_a_flipped_byte_is_refused_everywhere(world, spark):
     data[len(data) // 2] ^= 1
     victim.write_bytes(bytes(data))
     for refuse in (
-        lambda: verify_files(load_savepoint(home, savepoint)),
+        lambda: load_savepoint(home, savepoint).verify_files(),
         lambda: prove_savepoint(settings, NAME, savepoint, spark=spark),
         lambda: restore_savepoint(settings, NAME, savepoint, spark=spark, unproved=True),
     ):
@@ -246,7 +246,7 @@ def test_takes_killed_in_the_copy_leave_no_savepoint(world):
             taking.send_signal(signal.SIGKILL)
         assert {savepoint.id for savepoint in list_savepoints(home)} == there
     taken = take_savepoint(settings, NAME, now=utc_now())
-    assert verify_files(taken) == taken.manifest.size
+    assert taken.verify_files() == taken.manifest.size
 
 
 def test_a_restore_killed_while_it_replays_is_gone_on_with(world, spark):

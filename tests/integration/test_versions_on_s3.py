@@ -14,7 +14,7 @@ from homes.project import REPOSITORY, TO_RUN, make_project, replace_text
 from lab.faults.s3_server import s3_server, why_not
 from rivertwice.local.broker import BrokerInfo
 from rivertwice.log.kafka import ensure_topic
-from rivertwice.savepoint.catalogue import list_savepoints, verify_files
+from rivertwice.savepoint.catalogue import list_savepoints
 from rivertwice.timeline.served import export_sha256
 from rivertwice.versions.serve import read_switches
 from running.warm_spark import invoke_warm, run_command_warm, run_driver_warm
@@ -81,7 +81,7 @@ def test_a_version_on_s3_is_begun_switched_and_back(tmp_path: Path, broker: Brok
     for home in homes.values():
         assert not (home.root / "tables").exists()
         (savepoint,) = list_savepoints(home)
-        verify_files(savepoint)
+        savepoint.verify_files()
     sha256 = {name: export_sha256(home) for name, home in homes.items()}
     assert sha256[OLD] != sha256[NEW]
 

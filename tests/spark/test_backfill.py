@@ -21,7 +21,7 @@ from rivertwice.backfill.store import backfill_folder, chunk_records, save_plan
 from rivertwice.core.errors import LostRaceError
 from rivertwice.core.instants import EPOCH, to_iso
 from rivertwice.core.locks import lock
-from rivertwice.definition.bundle import build_bundle, save_bundle
+from rivertwice.definition.bundle import build_bundle
 from rivertwice.log.archive_table import PARTITION_BY, SCHEMA, transaction_names
 from rivertwice.storage.table import Table
 from rivertwice.timeline.digest import digest_rows
@@ -200,7 +200,7 @@ def test_the_rows_file_decides_what_counts_and_the_audit_counts_the_same(spark, 
     folder = tmp_path / "project" / "pipelines" / "p"
     (folder / "rows.sql").write_text("SELECT * FROM events WHERE k = 'a'\n")
     bundle = build_bundle(folder)
-    save_bundle(bundle, home.bundles)
+    bundle.save(home.bundles)
     view = replace(observe_backfill(settings, "p"), bundle=bundle.id, semantics=bundle.fingerprint.semantics)
     plan = save_plan(home, plan_backfill(asked(0, 6), view))
     compute_backfill(spark, settings, plan)

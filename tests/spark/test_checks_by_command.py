@@ -18,7 +18,7 @@ from rivertwice.agent.backoff import REACTIONS, Response, classify_exit
 from rivertwice.cli.main import cli
 from rivertwice.core.instants import utc_now
 from rivertwice.core.settings import Settings
-from rivertwice.definition.bundle import Bundle, build_bundle, save_bundle
+from rivertwice.definition.bundle import Bundle, build_bundle
 from rivertwice.engine import checks
 from rivertwice.stream import driver
 from rivertwice.stream.lease import Lease
@@ -174,7 +174,7 @@ def begin(settings: Settings, bundle: Bundle) -> None:
     """Let the pipeline have a timeline that this bundle began."""
     name = bundle.definition.name
     home = settings.pipeline(name)
-    save_bundle(bundle, home.bundles)
+    bundle.save(home.bundles)
     line = Timeline(
         pipeline=name,
         timeline="t1",

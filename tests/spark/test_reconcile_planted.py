@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from lab.tests.oracle.flights_oracle import HOUR_MS, Record, consume, expect, read_batches
 from rivertwice.core.instants import TimeRange, from_ms, to_ms, utc_now
-from rivertwice.definition.bundle import build_bundle, save_bundle
+from rivertwice.definition.bundle import build_bundle
 from rivertwice.reconcile.model import RowId
 from rivertwice.reconcile.report import ReconcileReport
 from rivertwice.reconcile.results import cause_rows, newest_reconcile, verdict_rows
@@ -143,7 +143,7 @@ def other_bundle(run: StreamedRun, folder: Path) -> str:
         text = path.read_text()
         (target / path.name).write_text(text.replace("dep_delay > 15", "dep_delay > 14"))
     bundle = build_bundle(target)
-    save_bundle(bundle, run.home.bundles)
+    bundle.save(run.home.bundles)
     return bundle.id
 
 

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from rivertwice.acts.act import Act, Plan, Request, World, taken_if
 from rivertwice.acts.forms import NOT_IN_FORMS
 from rivertwice.core import utc_now
-from rivertwice.timeline import Decision, is_amended, parse_place, select_discards
+from rivertwice.timeline import Decision, parse_place, select_discards
 
 PLACE_PATTERN = r"^([A-Za-z0-9._-]{1,249}/)?[0-9]{1,10}@[0-9]{1,19}$"
 PLACE_LENGTH, VALUE_LENGTH = 290, 100_000
@@ -112,7 +112,7 @@ def _amend(world: World, request: AmendRequest) -> AmendOutcome:
     (letter,) = with_bytes(home, [_find(world, name, request.place)])
     definition = load_definition(settings.definition_folder(name))
     applies = cure_applies(definition, letter.topic)
-    if is_amended(letter, value, Decision(world.by, request.reason, world.asked_at)):
+    if letter.is_amended(value, Decision(world.by, request.reason, world.asked_at)):
         world.progress(f"{letter.place} is amended already")
         return AmendOutcome(letter.place, applies)
     world.progress("decoding ...")

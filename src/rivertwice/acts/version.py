@@ -95,7 +95,7 @@ class SwitchPlan:
 
 def _plan(world: World, request: SwitchRequest) -> Plan:
     """Compare the version with the one that serves, if it has to be."""
-    from rivertwice.versions import choice_of, choose_version, explain_not_needed, look_at_exchange
+    from rivertwice.versions import choice_of, choose_version, look_at_exchange
 
     settings = world.settings
     choice = choice_of(settings, request.version) if request.version else choose_version(settings, request.pipeline)
@@ -103,7 +103,7 @@ def _plan(world: World, request: SwitchRequest) -> Plan:
     different = choice.different if parity is None else parity.different  # Spark may find what the files do not say
     exchange = look_at_exchange(settings, choice.version, different) if different else None
     if request.accept_different and exchange is None:
-        raise RequestError(explain_not_needed(choice))
+        raise RequestError(choice.explain_not_needed())
     found = SwitchPlan(choice, parity, exchange)
     rows = [("serves next", choice.version), ("serves now", choice.serving)]
     nothing = f"{choice.version} serves already" if choice.version == choice.serving else None

@@ -20,17 +20,8 @@ if TYPE_CHECKING:
         next_command,
         title_of,
     )
-    from rivertwice.agent.alert_model import (
-        Alert,
-        AlertCause,
-        AlertPhase,
-        AlertSeverity,
-        Report,
-        State,
-        due,
-        open_alerts,
-    )
-    from rivertwice.agent.alert_routes import Route, Routes, config_file, load_routes, send_message, view_routes
+    from rivertwice.agent.alert_model import Alert, AlertCause, AlertPhase, AlertSeverity, Report, State, due
+    from rivertwice.agent.alert_routes import Route, Routes, config_file, load_routes, send_message
     from rivertwice.agent.alert_sender import Sender
     from rivertwice.agent.alert_store import alerts_of
     from rivertwice.agent.awaiting import Wait, WaitState, decide_wait, last_failure, look
@@ -45,8 +36,6 @@ if TYPE_CHECKING:
         Condition,
         StreamObservation,
         choose_grace,
-        classify_health,
-        describe_seen,
         observe_stream,
     )
     from rivertwice.agent.launch import agent_status, start_agent, stop_agent

@@ -132,6 +132,11 @@ class State:
     alerts: tuple[Alert, ...] = ()
     routes: Mapping[str, RouteState] = field(default_factory=dict)
 
+    def open(self) -> list[Alert]:
+        """Return the alerts whose cause lasts, or ended too short ago to be sure, critical ones first, then by age."""
+        unclosed = [alert for alert in self.alerts if not alert.closed]
+        return sorted(unclosed, key=lambda alert: (alert.severity != AlertSeverity.CRITICAL, alert.since))
+
 
 Changed = tuple[State, tuple[Alert, ...]]
 """A new state, and the alerts that began or were closed by the change: each is a line of `alerts.jsonl`."""
@@ -295,12 +300,6 @@ def forget(state: State, routes: Mapping[str, Iterable[str]], now: datetime) -> 
 
     remaining = {name: route_state for name, route_state in state.routes.items() if name in routes}
     return State(tuple(alert for alert in state.alerts if not is_done(alert)), remaining)
-
-
-def open_alerts(state: State) -> list[Alert]:
-    """Return the alerts whose cause lasts, or ended too short ago to be sure, critical ones first, then by age."""
-    unclosed = [alert for alert in state.alerts if not alert.closed]
-    return sorted(unclosed, key=lambda alert: (alert.severity != AlertSeverity.CRITICAL, alert.since))
 
 
 def _bounded(alerts: tuple[Alert, ...]) -> tuple[Alert, ...]:

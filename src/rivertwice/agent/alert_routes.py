@@ -126,6 +126,15 @@ class Routes(BaseModel):
     )
     routes: dict[str, Annotated[Route, Field(discriminator="to")]] = Field(default_factory=dict, max_length=50)
 
+    def view(self, state: State) -> tuple[RouteView, ...]:
+        """Return how each route does. Pure."""
+        views = []
+        for name, route in self.routes.items():
+            known, waiting = state.routes.get(name, RouteState()), len(due(state.alerts, name, route.severities))
+            shown = (tuple(route.severities), waiting, known.failures, known.error, known.next_attempt)
+            views.append(RouteView(name, route.to, *shown))
+        return tuple(views)
+
 
 @dataclass(frozen=True)
 class RouteView:
@@ -138,16 +147,6 @@ class RouteView:
     failures: int
     error: str
     next_attempt: datetime | None
-
-
-def view_routes(routes: Routes, state: State) -> tuple[RouteView, ...]:
-    """Return how each route does. Pure."""
-    views = []
-    for name, route in routes.routes.items():
-        known, waiting = state.routes.get(name, RouteState()), len(due(state.alerts, name, route.severities))
-        shown = (tuple(route.severities), waiting, known.failures, known.error, known.next_attempt)
-        views.append(RouteView(name, route.to, *shown))
-    return tuple(views)
 
 
 def config_file(settings: Settings) -> Path:

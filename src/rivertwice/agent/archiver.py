@@ -25,7 +25,6 @@ from rivertwice.retention import (
     TopicView,
     decide_archive,
     retention_file,
-    retention_to_plain,
     summary_of,
     topics_in,
     view_retention,
@@ -69,7 +68,7 @@ class RetentionKeeper(Keeper):
         except RequestError:  # it never ran
             return None
         self._looked[name] = time.monotonic()
-        replace_json(retention_file(self._settings, name), {"format": FORMAT, **retention_to_plain(view, now)})
+        replace_json(retention_file(self._settings, name), {"format": FORMAT, **view.to_plain(now)})
         self._page(name, view, now)
         for topic_view in view.topics:
             job = self._jobs.setdefault(topic_view.log.topic, ArchiveJob())
@@ -110,7 +109,7 @@ class RetentionKeeper(Keeper):
 
     def _page(self, name: str, view: RetentionView, now: datetime) -> None:
         bad = {lease.topic for lease in view.leases if lease.level >= RaceLevel.CRITICAL}
-        text = (summary_of(retention_to_plain(view, now)) if bad else "") or "retention is critical"
+        text = (summary_of(view.to_plain(now)) if bad else "") or "retention is critical"
         for topic in sorted(bad):
             page(self._settings, "retention", name, f"{text}; see `rivertwice retention {name}`", now, subject=topic)
         for topic in sorted(bad - self._bad.get(name, set())):

@@ -17,7 +17,7 @@ from rivertwice.agent.backoff import delay_after
 from rivertwice.agent.keeper import Keeper
 from rivertwice.core import Deadline, RivertwiceError, Settings, utc_now
 from rivertwice.definition import Delivery
-from rivertwice.deliver import Deliverer, Note, describe_open, read_aside, read_note, sinks_of, write_note
+from rivertwice.deliver import Deliverer, Note, read_aside, read_note, sinks_of, write_note
 from rivertwice.timeline import Intent
 
 LOG = logging.getLogger(__name__)
@@ -121,7 +121,7 @@ class DeliveryKeeper(Keeper):
             if keys:
                 lacking.add(sink)
                 page(
-                    self._settings, "delivery_refused", name, describe_open(aside, sink), now,
+                    self._settings, "delivery_refused", name, aside.describe(sink), now,
                     severity="warning", subject=sink,
                 )  # fmt: skip
         why = "nothing that the destination refused is open any more"

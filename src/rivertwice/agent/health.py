@@ -54,6 +54,55 @@ class StreamObservation:
     given_up: str | None = None
     memory: Memory = field(default_factory=Memory)
 
+    def classify(self, now: datetime) -> Health:
+        """Say whether the stream is in its desired state.
+
+        A stream whose desired state is stopped is never a failure. Otherwise the agent's heartbeat must be at most 30 s old, and the
+        driver must hold the lease and have a heartbeat of at most 120 s.
+        """
+        if self.intent is None or self.intent.desired != "running":
+            return Health(Condition.OK, "stopped, as desired" if self.intent else "no start was requested")
+        if self.given_up:
+            return Health(
+                Condition.GIVEN_UP,
+                f"the agent has stopped retrying: {self.given_up}; correct the cause, then `rivertwice start`",
+            )
+        if self.agent_at is None or now - self.agent_at > AGENT_SILENT:
+            last_word = "never" if self.agent_at is None else f"{(now - self.agent_at).total_seconds():.0f} s ago"
+            driver = "the driver still runs" if self.owner is not None else "no driver runs"
+            return Health(
+                Condition.AGENT,
+                f"the agent last spoke {last_word}; {driver}, but it would not be restarted: run `rivertwice agent start`",
+            )
+        beat = self.heartbeat
+        if self.owner is None:
+            return Health(
+                Condition.DRIVER,
+                f"the desired state is running, but no driver holds the lease{_ending(self.last_exit)}",
+            )
+        if beat is not None and now - beat.at > HUNG_AFTER:
+            silent = (now - beat.at).total_seconds()
+            return Health(
+                Condition.DRIVER, f"driver pid {beat.pid} (epoch {beat.epoch}) lives but last spoke {silent:.0f} s ago"
+            )
+        return Health(
+            Condition.OK, "running" if beat is None else f"epoch {beat.epoch}, batch {beat.batch}, {beat.state}"
+        )
+
+    def describe(self) -> Mapping[str, Any]:
+        """Return what the asset store keeps: plain values only."""
+        beat = self.heartbeat
+        return {
+            "desired": self.intent.desired if self.intent else None,
+            "epoch": beat.epoch if beat else None,
+            "pid": beat.pid if beat else None,
+            "timeline": beat.timeline if beat else None,
+            "batch": beat.batch if beat else None,
+            "state": self.state,
+            "watermark_ms": beat.watermark_ms if beat else None,
+            "lag": beat.lag if beat else None,
+        }
+
 
 @dataclass(frozen=True)
 class Health:
@@ -97,42 +146,6 @@ def find_state(owner: Owner | None, beat: Heartbeat | None, memory: Memory, now:
     return "starting" if known is not None and is_alive(known.pid, known.pid_started) else "down"
 
 
-def classify_health(observation: StreamObservation, now: datetime) -> Health:
-    """Say whether the stream is in its desired state.
-
-    A stream whose desired state is stopped is never a failure. Otherwise the agent's heartbeat must be at most 30 s old, and the
-    driver must hold the lease and have a heartbeat of at most 120 s.
-    """
-    if observation.intent is None or observation.intent.desired != "running":
-        return Health(Condition.OK, "stopped, as desired" if observation.intent else "no start was requested")
-    if observation.given_up:
-        return Health(
-            Condition.GIVEN_UP,
-            f"the agent has stopped retrying: {observation.given_up}; correct the cause, then `rivertwice start`",
-        )
-    if observation.agent_at is None or now - observation.agent_at > AGENT_SILENT:
-        last_word = (
-            "never" if observation.agent_at is None else f"{(now - observation.agent_at).total_seconds():.0f} s ago"
-        )
-        driver = "the driver still runs" if observation.owner is not None else "no driver runs"
-        return Health(
-            Condition.AGENT,
-            f"the agent last spoke {last_word}; {driver}, but it would not be restarted: run `rivertwice agent start`",
-        )
-    beat = observation.heartbeat
-    if observation.owner is None:
-        return Health(
-            Condition.DRIVER,
-            f"the desired state is running, but no driver holds the lease{_ending(observation.last_exit)}",
-        )
-    if beat is not None and now - beat.at > HUNG_AFTER:
-        silent = (now - beat.at).total_seconds()
-        return Health(
-            Condition.DRIVER, f"driver pid {beat.pid} (epoch {beat.epoch}) lives but last spoke {silent:.0f} s ago"
-        )
-    return Health(Condition.OK, "running" if beat is None else f"epoch {beat.epoch}, batch {beat.batch}, {beat.state}")
-
-
 def choose_grace(failures: int, grace: float, epoch: float) -> float:
     """Return how long a fault may last before it fails the epoch.
 
@@ -140,21 +153,6 @@ def choose_grace(failures: int, grace: float, epoch: float) -> float:
     alert less and less often instead of one every minute.
     """
     return min(grace * 2.0 ** min(failures, 16), epoch)
-
-
-def describe_seen(observation: StreamObservation) -> Mapping[str, Any]:
-    """Return what the asset store keeps: plain values only."""
-    beat = observation.heartbeat
-    return {
-        "desired": observation.intent.desired if observation.intent else None,
-        "epoch": beat.epoch if beat else None,
-        "pid": beat.pid if beat else None,
-        "timeline": beat.timeline if beat else None,
-        "batch": beat.batch if beat else None,
-        "state": observation.state,
-        "watermark_ms": beat.watermark_ms if beat else None,
-        "lag": beat.lag if beat else None,
-    }
 
 
 def _ending(last: Exit | None) -> str:

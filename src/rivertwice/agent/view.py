@@ -9,7 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rivertwice.agent.backoff import consecutive_failures, next_attempt
-from rivertwice.agent.health import Condition, Health, StreamObservation, classify_health, observe_stream
+from rivertwice.agent.health import Condition, Health, StreamObservation, observe_stream
 from rivertwice.agent.launch import agent_status
 from rivertwice.core import PipelineHome, RivertwiceError, Settings, from_ms, to_iso
 from rivertwice.quality import failing_by_severity, standing
@@ -283,7 +283,7 @@ def view_stream(
         desired=None if intent is None else intent.desired,
         desired_by=None if intent is None else intent.by,
         state=observation.state,
-        health=classify_health(observation, now),
+        health=observation.classify(now),
         driver=None if owner is None else DriverView(owner.pid, owner.epoch),
         timeline=timeline,
         batch=None if beat is None else beat.batch,

@@ -9,7 +9,7 @@ from typing import Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from rivertwice.agent import Condition, StreamObservation, classify_health, describe_seen, observe_stream
+from rivertwice.agent import Condition, StreamObservation, observe_stream
 from rivertwice.core import Settings, parse_iso, utc_now
 
 EPOCH_ENDED = "epoch"
@@ -28,7 +28,7 @@ class Watch:
 
         A fault must last for the whole grace: a driver that the agent brings back in time is not a failure.
         """
-        health = classify_health(observation, now)
+        health = observation.classify(now)
         if health.word == Condition.OK:
             self._fault = None
         elif self._fault is None:
@@ -88,4 +88,4 @@ class EpochTrigger(BaseTrigger):
 
 
 def _event(status: str, message: str, observation: StreamObservation) -> dict[str, Any]:
-    return {"status": status, "message": message, "seen": dict(describe_seen(observation))}
+    return {"status": status, "message": message, "seen": dict(observation.describe())}

@@ -42,7 +42,6 @@ if TYPE_CHECKING:
         explain_stream_load,
         plan_stream_load,
         require_never_started,
-        require_same_past,
     )
     from rivertwice.backfill.stream_unread import StreamLoadProgress, find_unread
 else:

@@ -42,7 +42,7 @@ from rivertwice.backfill.publish import publish_backfill
 from rivertwice.backfill.ranges import HalfOpenRange, subtract
 from rivertwice.backfill.store import list_backfills, load_backfill_plan, save_plan
 from rivertwice.core import LogGapError, LostRaceError, Measured, PipelineHome, Progress, RequestError, Settings
-from rivertwice.definition import Bundle, Definition, load_bundle_definition, save_bundle
+from rivertwice.definition import Bundle, Definition, load_bundle_definition
 from rivertwice.engine import Spark, decode_view
 from rivertwice.log import (
     OffsetRanges,
@@ -246,7 +246,7 @@ def begin_load(
         return plan
     topic_id = kafka.topic_id(settings, source.topic)
     _require_archived(settings, plan, topic_id)
-    save_bundle(bundle, home.bundles)
+    bundle.save(home.bundles)
     with at_rest(home, "first load", now, running="its stream began, or is about to, at the log's beginning") as check:
         if require_first_start(home) is not None:
             message = f"another process recorded a first load of {definition.name} meanwhile; run it again, it continues that one"

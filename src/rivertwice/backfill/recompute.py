@@ -50,7 +50,7 @@ from rivertwice.backfill.session_plan import (
 )
 from rivertwice.backfill.zones import check_doubts, draft_plan, plan_chunks, plan_offsets, without
 from rivertwice.core import LogGapError, RequestError, Settings, TimeRange, from_ms, iso_of_ms
-from rivertwice.definition import Bundle, Definition, compare_fingerprints, fingerprint_of, load_bundle
+from rivertwice.definition import Bundle, Definition, fingerprint_of, load_bundle
 from rivertwice.engine import (
     accepted,
     compile_batch,
@@ -96,7 +96,7 @@ def decodes_alike(old: Definition, new: Definition) -> bool:
 
 
 def _changed_decode(old: Definition, new: Definition) -> set[str]:
-    changes = compare_fingerprints(fingerprint_of(old), fingerprint_of(new))
+    changes = fingerprint_of(old).changes_to(fingerprint_of(new))
     return {change.component for change in changes if "decode" in change.touches}
 
 

@@ -62,6 +62,27 @@ class StreamLoadPlan:
             for partition, end in ends.items()
         )
 
+    def require_same_past(self, root: Timeline, definition: Definition) -> None:
+        """Check that a new version of a fold can read all that the version beside it has read. Pure.
+
+        Args:
+            root: the first timeline of the version that serves.
+            definition: of the new version.
+
+        Raises:
+            LogGapError: some of it exists no longer. A row of a fold depends on it, so no row would be comparable.
+        """
+        if RECORD not in definition.row_keys:
+            return
+        lost = find_lost(self.genesis, root.genesis)
+        if lost:
+            message = (
+                f"{describe_parts(lost)} was read by {root.pipeline} and is in neither Kafka nor the archive: each row of a fold depends on all "
+                "records of its key before it, so a new version over the rest would differ in every such row; put the "
+                f"archive back from a backup, or give the changed definition another name, under which it begins with what exists"
+            )
+            raise LogGapError(message)
+
 
 def plan_stream_load(settings: Settings, definition: Definition) -> StreamLoadPlan:
     """Return what a load by the stream would do; nothing is written.
@@ -89,29 +110,6 @@ def plan_stream_load(settings: Settings, definition: Definition) -> StreamLoadPl
         nowhere |= {Part(topic, p): (0, first) for p, first in oldest.items()}
         genesis[topic], until[topic] = encode_ends(oldest), encode_ends(ends)
     return StreamLoadPlan(why, ids, genesis, until, large_limit(definition), drop_empty(archived), drop_empty(nowhere))
-
-
-def require_same_past(plan: StreamLoadPlan, root: Timeline, definition: Definition) -> None:
-    """Check that a new version of a fold can read all that the version beside it has read. Pure.
-
-    Args:
-        plan: of the new version.
-        root: the first timeline of the version that serves.
-        definition: of the new version.
-
-    Raises:
-        LogGapError: some of it exists no longer. A row of a fold depends on it, so no row would be comparable.
-    """
-    if RECORD not in definition.row_keys:
-        return
-    lost = find_lost(plan.genesis, root.genesis)
-    if lost:
-        message = (
-            f"{describe_parts(lost)} was read by {root.pipeline} and is in neither Kafka nor the archive: each row of a fold depends on all "
-            "records of its key before it, so a new version over the rest would differ in every such row; put the "
-            f"archive back from a backup, or give the changed definition another name, under which it begins with what exists"
-        )
-        raise LogGapError(message)
 
 
 def find_lost(genesis: StoredOffsets, before: StoredOffsets) -> Parts:

@@ -32,14 +32,14 @@ def alerts(ctx: click.Context, check: bool) -> None:
     """
     if ctx.invoked_subcommand is not None:
         return
-    from rivertwice.agent import alerts_of, body_of, load_routes, open_alerts, view_routes
+    from rivertwice.agent import alerts_of, body_of, load_routes
 
     frame: Frame = ctx.obj
     settings = frame.settings
     config, state = load_routes(settings), alerts_of(settings).state()
-    firing = open_alerts(state)
+    firing = state.open()
     bodies = [{**body_of(settings, alert), "told": sorted(alert.sent)} for alert in firing]
-    routes = view_routes(config, state)
+    routes = config.view(state)
     headers = ("route", "to", "severities", "waiting", "failures", "error")
     rows = [
         (each.route, each.to, ", ".join(each.severities), each.waiting, each.failures, each.error) for each in routes

@@ -43,10 +43,10 @@ def retention(frame: Frame, name: str, check: bool) -> None:
     It lists offsets of NAME's topics, who has them, and gaps.
     """
     from rivertwice.core import utc_now
-    from rivertwice.retention import retention_to_plain, summary_of, view_retention
+    from rivertwice.retention import summary_of, view_retention
 
     now = utc_now()
-    plain = retention_to_plain(view_retention(frame.settings, frame.known_pipeline(name), now), now)
+    plain = view_retention(frame.settings, frame.known_pipeline(name), now).to_plain(now)
     summary = summary_of(plain)
     frame.emit({**plain, "summary": summary}, lambda: _text(plain, summary))
     bad = any(lease["level"] in {"critical", "lost"} for lease in plain["leases"])

@@ -265,8 +265,8 @@ def fall_back(frame: Frame, name: str, consent: Consent, abandon: bool) -> None:
     disagrees, is passed over by name. Unlike a restore it does not change the desired state of the stream. The dry run
     shows, before anything is broken, which savepoint would be taken. Exit 1 if there is none.
     """
-    from rivertwice.savepoint import describe_fallen, show_fall_back
     from rivertwice.savepoint import fall_back as do_fall_back
+    from rivertwice.savepoint import show_fall_back
 
     frame.known_pipeline(name)
     if abandon:
@@ -281,7 +281,7 @@ def fall_back(frame: Frame, name: str, consent: Consent, abandon: bool) -> None:
         return
     began = time.monotonic()
     fallen = do_fall_back(frame.settings, name, progress=frame.progress)
-    frame.emit(fallen, lambda: describe_fallen(fallen, time.monotonic() - began))
+    frame.emit(fallen, lambda: fallen.describe(time.monotonic() - began))
 
 
 def describe_fall_back(plan: FallBackPlan) -> str:

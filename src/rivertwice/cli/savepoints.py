@@ -85,7 +85,7 @@ def list_all(frame: Frame, name: str) -> None:
 @pass_frame
 def show(frame: Frame, name: str, savepoint_id: str, verify: bool) -> None:
     """Show one savepoint: offsets, watermark, fingerprint, proof."""
-    from rivertwice.savepoint import load_savepoint, verify_files
+    from rivertwice.savepoint import load_savepoint
 
     item = load_savepoint(frame.settings.pipeline(frame.known_pipeline(name)), savepoint_id)
     value = vars(_row(item)) | {
@@ -94,7 +94,7 @@ def show(frame: Frame, name: str, savepoint_id: str, verify: bool) -> None:
         "bundle": item.manifest.bundle,
         "fingerprint": item.manifest.fingerprint,
         "proof": item.proof,
-        "verified_bytes": verify_files(item) if verify else None,
+        "verified_bytes": item.verify_files() if verify else None,
     }
     frame.emit(value, lambda: as_fields(value))
 

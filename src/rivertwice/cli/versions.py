@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 def plan_text(plan: VersionPlan) -> str:
     """Return a plan for people. Pure."""
     from rivertwice.backfill import explain_load, explain_stream_load
-    from rivertwice.definition import Way, WayKind, explain_accepted
+    from rivertwice.definition import Way, WayKind
     from rivertwice.savepoint import describe_change
 
     lines = [
@@ -63,7 +63,7 @@ def plan_text(plan: VersionPlan) -> str:
         f"disk       {plan.free_bytes / 1e9:.1f} GB free; it has its own tables",
         f"declare    which rows are meant to differ: {plan.change_file}"
         if not plan.different
-        else f"accept     {explain_accepted(Way(WayKind.ACCEPTED, plan.different), plan.version)}",
+        else f"accept     {Way(WayKind.ACCEPTED, plan.different).explain_accepted(plan.version)}",
         f"to {'continue' if plan.begun else 'do'} it: rivertwice upgrade {base_of(plan.version)} --new-version "
         f"{'' if plan.changes else '--recompute '}--yes",
     ]
@@ -98,7 +98,7 @@ def parity_text(parity: Parity) -> str:
 
 def exchange_text(exchange: Exchange) -> str:
     """Return for people what a switch exchanges where rows cannot be compared, and what is missing for it. Pure."""
-    from rivertwice.definition import Way, WayKind, explain_accepted
+    from rivertwice.definition import Way, WayKind
 
     before, after = exchange.before, exchange.after
     rows = [
@@ -119,7 +119,7 @@ def exchange_text(exchange: Exchange) -> str:
             ),
             f"proof    {proof_text(exchange.proof)}",
             *(f"lacks    {step.text}" for step in exchange.unready),
-            f"accept   {explain_accepted(Way(WayKind.ACCEPTED, exchange.different), exchange.version)}",
+            f"accept   {Way(WayKind.ACCEPTED, exchange.different).explain_accepted(exchange.version)}",
         ]
     )
 
@@ -351,13 +351,13 @@ def end_alerts(settings: Settings, name: str, now: datetime) -> None:
 
 def begin_beside(frame: Frame, name: str, timeout: int, consent: Consent, *, recompute: bool) -> None:
     """Show what a new version of a pipeline would do, or begin it and compute its past."""
-    from rivertwice.definition import WayKind, explain_accepted
+    from rivertwice.definition import WayKind
     from rivertwice.versions import find_wanted
 
     _require_pipeline(frame, name)
     wanted = find_wanted(frame.settings, name, recompute=recompute)  # before Spark is asked for anything
     if wanted.way.kind == WayKind.ACCEPTED:
-        frame.progress(explain_accepted(wanted.way, wanted.new.definition.name))
+        frame.progress(wanted.way.explain_accepted(wanted.new.definition.name))
     if consent.given(name, f"Begin a new version beside {name}?", lambda: _plan(frame, name, recompute=recompute)):
         _begin(frame, name, timeout, recompute=recompute)
 
@@ -386,11 +386,11 @@ def _begin(frame: Frame, name: str, timeout: int, *, recompute: bool) -> None:
 
 def _next(begun: Version, way: Way) -> str:
     """Return the commands that lead from a version that has begun to one that serves. Pure."""
-    from rivertwice.definition import WayKind, explain_accepted
+    from rivertwice.definition import WayKind
 
     both = ", ".join(f"`rivertwice reconcile {name}`" for name in (begun.beside, begun.name))
     if way.kind == WayKind.ACCEPTED:
-        return f"next: {both}; {explain_accepted(way, begun.name)}"
+        return f"next: {both}; {way.explain_accepted(begun.name)}"
     return f"next: {both}, `rivertwice version compare {begun.name}`"
 
 

@@ -6,16 +6,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rivertwice.definition.airflow_section import NO_SCHEDULE, PRESETS, SparkResources
-    from rivertwice.definition.avro import PREFIX, AvroSchema, encode_avro, parse_avro, prefixed, wide_decimals
+    from rivertwice.definition.avro import PREFIX, AvroSchema, parse_avro, prefixed
     from rivertwice.definition.bundle import (
         Bundle,
         build_bundle,
         build_project_bundle,
         load_bundle,
         load_bundle_definition,
-        rename,
-        save_bundle,
-        write_folder,
     )
     from rivertwice.definition.definition import (
         load_all,
@@ -34,7 +31,7 @@ if TYPE_CHECKING:
         RowsMode,
         Variable,
     )
-    from rivertwice.definition.fingerprint import ChangedComponent, compare_fingerprints, fingerprint_of
+    from rivertwice.definition.fingerprint import ChangedComponent, Fingerprint, fingerprint_of
     from rivertwice.definition.folds import PARTITION_SHIFT, Emitted, FoldRun, FoldSource, FoldSpec
     from rivertwice.definition.json_schema_file import schema_of_definitions
     from rivertwice.definition.kinds import Kind
@@ -65,7 +62,7 @@ if TYPE_CHECKING:
     )
     from rivertwice.definition.patterns import JAVA_ENGINE, PatternError, match_whole, matcher_of
     from rivertwice.definition.pinned_files import MAX_BYTES, file_name, proto_file_name, read_pinned, split_name
-    from rivertwice.definition.protobuf import narrow_kind, plan_pin
+    from rivertwice.definition.protobuf import ProtoSchema, plan_pin
     from rivertwice.definition.protobuf_read import DETAIL, REASON, ProtoReader, encode_proto, indexes_of
     from rivertwice.definition.protobuf_swap import ProtoRecords
     from rivertwice.definition.refusals import FunctionRefusal, Refusals, check_sql, normalise
@@ -95,9 +92,6 @@ if TYPE_CHECKING:
         RecordRule,
         Source,
         decimal_digits,
-        json_path,
-        nested_type,
-        parts_of,
         value_at,
     )
     from rivertwice.definition.topics import create_topics
@@ -108,8 +102,6 @@ if TYPE_CHECKING:
         WayKind,
         decide_upgrade,
         decide_way,
-        explain_accepted,
-        explain_never,
         find_no_counterpart,
         has_same_windows,
     )

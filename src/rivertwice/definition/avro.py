@@ -41,6 +41,45 @@ class AvroSchema:
         """Return the field of exactly this name, or None."""
         return cast("avro_schema.Field | None", self.record.fields_dict.get(name))
 
+    def encode(self, value: Mapping[str, Any]) -> bytes:
+        """Return the record's bytes; fields that `value` leaves out take their default.
+
+        Raises:
+            DefinitionError: the value does not fit the schema.
+        """
+        whole: dict[str, Any] = {}
+        for field in self.record.fields:
+            field_value = value.get(field.name, field.default if field.has_default else None)
+            whole[field.name] = _fitting(field.type, field_value)
+        unknown = sorted(set(value) - set(whole))
+        if unknown:
+            message = f"the record has no field {unknown[0]!r}; its schema has {sorted(whole)}"
+            raise DefinitionError(message)
+        buffer = io.BytesIO()
+        try:
+            DatumWriter(self.record).write(whole, BinaryEncoder(buffer))
+        except AvroException as error:
+            message = (
+                f"{str(value)[:200]} is not a record of {self.record.fullname}: {str(error)[:200]}; correct the value"
+            )
+            raise DefinitionError(message) from None
+        return buffer.getvalue()
+
+    def wide_decimals(self) -> AvroSchema:
+        """Return the schema with the greatest precision for every decimal; scales are kept.
+
+        Spark takes the unscaled value of a decimal of at most 18 digits modulo 2^64: a value of nine bytes would be read as a
+        small, wrong amount. It reads wider decimals exactly, so that a value that does not fit is noticed.
+        """
+        value = json.loads(self.text)
+        for field in value["fields"]:
+            kinds = field["type"] if isinstance(field["type"], list) else [field["type"]]
+            for kind in kinds:
+                if isinstance(kind, dict) and kind.get("logicalType") == "decimal":
+                    size = kind.get("size")
+                    kind["precision"] = 38 if size is None else min(38, len(str(2 ** (8 * size - 1) - 1)) - 1)
+        return parse_avro(json.dumps(value), str(self.record.fullname))
+
 
 def require_size(data: bytes | str, where: str) -> None:
     """Check that the text of a schema, Avro's or Protobuf's, is not too large to be parsed.
@@ -88,22 +127,6 @@ def narrow(schema: AvroSchema, fields: Collection[str]) -> AvroSchema:
         if record.props.get(extra):
             value[extra] = record.props[extra]
     return parse_avro(json.dumps(value), record.fullname)
-
-
-def wide_decimals(schema: AvroSchema) -> AvroSchema:
-    """Return the schema with the greatest precision for every decimal; scales are kept.
-
-    Spark takes the unscaled value of a decimal of at most 18 digits modulo 2^64: a value of nine bytes would be read as a
-    small, wrong amount. It reads wider decimals exactly, so that a value that does not fit is noticed.
-    """
-    value = json.loads(schema.text)
-    for field in value["fields"]:
-        kinds = field["type"] if isinstance(field["type"], list) else [field["type"]]
-        for kind in kinds:
-            if isinstance(kind, dict) and kind.get("logicalType") == "decimal":
-                size = kind.get("size")
-                kind["precision"] = 38 if size is None else min(38, len(str(2 ** (8 * size - 1) - 1)) - 1)
-    return parse_avro(json.dumps(value), str(schema.record.fullname))
 
 
 class _Walk:
@@ -258,31 +281,6 @@ PREFIX_BYTES = 5
 def prefixed(schema_id: int, body: bytes) -> bytes:
     """Return `body` after Confluent's prefix: one zero byte and the schema's id."""
     return PREFIX + schema_id.to_bytes(4, "big") + body
-
-
-def encode_avro(schema: AvroSchema, value: Mapping[str, Any]) -> bytes:
-    """Return the record's bytes; fields that `value` leaves out take their default.
-
-    Raises:
-        DefinitionError: the value does not fit the schema.
-    """
-    whole: dict[str, Any] = {}
-    for field in schema.record.fields:
-        field_value = value.get(field.name, field.default if field.has_default else None)
-        whole[field.name] = _fitting(field.type, field_value)
-    unknown = sorted(set(value) - set(whole))
-    if unknown:
-        message = f"the record has no field {unknown[0]!r}; its schema has {sorted(whole)}"
-        raise DefinitionError(message)
-    buffer = io.BytesIO()
-    try:
-        DatumWriter(schema.record).write(whole, BinaryEncoder(buffer))
-    except AvroException as error:
-        message = (
-            f"{str(value)[:200]} is not a record of {schema.record.fullname}: {str(error)[:200]}; correct the value"
-        )
-        raise DefinitionError(message) from None
-    return buffer.getvalue()
 
 
 def _fitting(schema: avro_schema.Schema, value: Any) -> Any:

@@ -34,6 +34,63 @@ class Bundle:
     fingerprint: Fingerprint
     definition: Definition
 
+    def renamed(self, name: str) -> Bundle:
+        """Return the bundle of the same definition under another name: only `name` of its `pipeline.yaml` is another one.
+
+        Raises:
+            DefinitionError: the name shares its line with other text.
+        """
+        old = self.definition.name
+        if old == name:
+            return self
+        line = re.compile(rf"^name[ \t]*:[ \t]*([\"']?){re.escape(old)}\1(?=[ \t]*(#.*)?\r?$)", re.MULTILINE)
+        text, count = line.subn(f"name: {name}", self.files[DefinitionFiles.YAML_FILE].decode())
+        if count != 1:
+            message = (
+                f"{DefinitionFiles.YAML_FILE} of {old} has its name on {count} lines of the form `name: {old}`, and one is needed to give the definition the "
+                f"name {name}; write `name: {old}` on a separate line"
+            )
+            raise DefinitionError(message)
+        files = {**self.files, DefinitionFiles.YAML_FILE: text.encode()}
+        definition = parse_files(files, name, is_stored=True)
+        return Bundle(bundle_id(files), files, fingerprint_of(definition), definition)
+
+    def save(self, bundles: Place) -> Place:
+        """Store the bundle unless it exists already; return its place.
+
+        In a folder it appears completely or not at all. On S3 its files are written one by one: until the last one exists,
+        the id does not match, so the bundle cannot be loaded. Storing it again completes it.
+        """
+        if not isinstance(bundles, Path):
+            store = open_store(bundles)
+            for path, data in self.files.items():
+                store.put(f"{self.id}/{path}", data)
+            load_bundle(bundles, self.id)
+            return below(bundles, self.id)
+        folder = bundles / self.id
+        if not self.write_folder(folder):
+            load_bundle(bundles, self.id)
+        return folder
+
+    def write_folder(self, folder: Path) -> bool:
+        """Write a bundle's files as a folder, which appears completely or not at all; return False if it exists already."""
+        if folder.exists():
+            return False
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        temp = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{self.id[:8]}."))
+        try:
+            for path, data in self.files.items():
+                replace_bytes(temp / path, data)
+            temp.chmod(0o755)
+            temp.rename(folder)
+        except OSError:
+            if not folder.exists():
+                raise
+            return False
+        finally:
+            shutil.rmtree(temp, ignore_errors=True)
+        return True
+
 
 def bundle_id(files: Mapping[str, bytes]) -> str:
     """Return the id of `files`: SHA-256 over each path and content, each after its length, sorted by path."""
@@ -64,67 +121,7 @@ def build_project_bundle(settings: Settings, name: str) -> Bundle:
     Raises:
         DefinitionError: the definition cannot be accepted.
     """
-    return rename(build_bundle(settings.definitions / base_of(name)), name)
-
-
-def rename(bundle: Bundle, name: str) -> Bundle:
-    """Return the bundle of the same definition under another name: only `name` of its `pipeline.yaml` is another one.
-
-    Raises:
-        DefinitionError: the name shares its line with other text.
-    """
-    old = bundle.definition.name
-    if old == name:
-        return bundle
-    line = re.compile(rf"^name[ \t]*:[ \t]*([\"']?){re.escape(old)}\1(?=[ \t]*(#.*)?\r?$)", re.MULTILINE)
-    text, count = line.subn(f"name: {name}", bundle.files[DefinitionFiles.YAML_FILE].decode())
-    if count != 1:
-        message = (
-            f"{DefinitionFiles.YAML_FILE} of {old} has its name on {count} lines of the form `name: {old}`, and one is needed to give the definition the "
-            f"name {name}; write `name: {old}` on a separate line"
-        )
-        raise DefinitionError(message)
-    files = {**bundle.files, DefinitionFiles.YAML_FILE: text.encode()}
-    definition = parse_files(files, name, is_stored=True)
-    return Bundle(bundle_id(files), files, fingerprint_of(definition), definition)
-
-
-def save_bundle(bundle: Bundle, bundles: Place) -> Place:
-    """Store the bundle unless it exists already; return its place.
-
-    In a folder it appears completely or not at all. On S3 its files are written one by one: until the last one exists,
-    the id does not match, so the bundle cannot be loaded. Storing it again completes it.
-    """
-    if not isinstance(bundles, Path):
-        store = open_store(bundles)
-        for path, data in bundle.files.items():
-            store.put(f"{bundle.id}/{path}", data)
-        load_bundle(bundles, bundle.id)
-        return below(bundles, bundle.id)
-    folder = bundles / bundle.id
-    if not write_folder(bundle, folder):
-        load_bundle(bundles, bundle.id)
-    return folder
-
-
-def write_folder(bundle: Bundle, folder: Path) -> bool:
-    """Write a bundle's files as a folder, which appears completely or not at all; return False if it exists already."""
-    if folder.exists():
-        return False
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    temp = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{bundle.id[:8]}."))
-    try:
-        for path, data in bundle.files.items():
-            replace_bytes(temp / path, data)
-        temp.chmod(0o755)
-        temp.rename(folder)
-    except OSError:
-        if not folder.exists():
-            raise
-        return False
-    finally:
-        shutil.rmtree(temp, ignore_errors=True)
-    return True
+    return build_bundle(settings.definitions / base_of(name)).renamed(name)
 
 
 def load_bundle(bundles: Place, wanted: str) -> Bundle:

@@ -71,6 +71,17 @@ class Fingerprint:
         """Return the three hashes by name, as stored records keep them."""
         return {"state": self.state, "semantics": self.semantics, "decode": self.decode}
 
+    def changes_to(self, new: Fingerprint) -> list[ChangedComponent]:
+        """Return the components that differ, sorted by name; empty if no component changed."""
+        changes = []
+        for name in sorted({*self.components, *new.components}):
+            before, after = self.components.get(name), new.components.get(name)
+            if before != after:
+                groups = (("state", STATE), ("semantics", SEMANTICS), ("decode", DECODE))
+                touches = tuple(group for group, members in groups if name in members)
+                changes.append(ChangedComponent(component=name, old=before, new=after, touches=touches))
+        return changes
+
 
 @dataclass(frozen=True)
 class ChangedComponent:
@@ -144,18 +155,6 @@ def _source_parts(view: str, source: Source, used: Collection[str]) -> dict[str,
     }
     table = {"role": source.role, "table_keys": source.table_keys} if source.is_table else {}
     return parts | table | _schema_parts(source) | _change_parts(source)
-
-
-def compare_fingerprints(old: Fingerprint, new: Fingerprint) -> list[ChangedComponent]:
-    """Return the components that differ, sorted by name; empty if no component changed."""
-    changes = []
-    for name in sorted({*old.components, *new.components}):
-        before, after = old.components.get(name), new.components.get(name)
-        if before != after:
-            groups = (("state", STATE), ("semantics", SEMANTICS), ("decode", DECODE))
-            touches = tuple(group for group, members in groups if name in members)
-            changes.append(ChangedComponent(component=name, old=before, new=after, touches=touches))
-    return changes
 
 
 def _fold_parts(definition: Definition) -> dict[str, Any]:

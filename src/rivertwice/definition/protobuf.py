@@ -114,6 +114,14 @@ class ProtoSchema:
         tops = [descriptor.name for descriptor in _file_of(inner).message_type]
         return (tops.index(inner.name), *path)
 
+    def narrow_kind(self, name: str) -> str:
+        """Return `enum`, `int` (32 bits) or `other`: the range of a field of the message."""
+        field = self.descriptor.fields_by_name[name]
+        if field.type == FieldDescriptor.TYPE_ENUM:
+            return "enum"
+        wrapped = field.message_type is not None and field.message_type.full_name in _NARROW_WRAPPERS
+        return "int" if wrapped or field.type in _NARROW else "other"
+
 
 def parse_proto(data: bytes | str, where: str) -> ProtoSchema:
     """Return the message type in the JSON text of a pinned or registered schema.
@@ -184,15 +192,6 @@ def proto_sql_types(field: FieldDescriptor) -> tuple[str, ...]:
         name = field.message_type.full_name
         return ("timestamp",) if name == TIMESTAMP else WRAPPERS.get(name, ())
     return _KINDS.get(field.type, ())
-
-
-def narrow_kind(schema: ProtoSchema, name: str) -> str:
-    """Return `enum`, `int` (32 bits) or `other`: the range of a field of the message."""
-    field = schema.descriptor.fields_by_name[name]
-    if field.type == FieldDescriptor.TYPE_ENUM:
-        return "enum"
-    wrapped = field.message_type is not None and field.message_type.full_name in _NARROW_WRAPPERS
-    return "int" if wrapped or field.type in _NARROW else "other"
 
 
 @functools.lru_cache(maxsize=256)

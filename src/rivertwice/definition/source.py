@@ -94,40 +94,11 @@ def _path(value: str) -> str:
 Path = Annotated[str, AfterValidator(_path)]
 
 
-def parts_of(source: Source, name: str) -> list[str]:
-    """Return the names that lead to a field in a JSON record, outermost first."""
-    return source.paths.get(name, name).split(".")
-
-
-def json_path(source: Source, name: str) -> str:
-    """Return the path to a field as `get_json_object` reads it."""
-    if name not in source.paths:
-        return f"$.{name}"
-    return "$" + "".join(f"['{part}']" for part in parts_of(source, name))
-
-
 def value_at(record: Any, parts: Iterable[str]) -> Any:
     """Return what a record has where the names lead, outermost first; None if it has nothing there."""
     for part in parts:
         record = record.get(part) if isinstance(record, Mapping) else None
     return record
-
-
-def nested_type(source: Source, kinds: Mapping[str, str]) -> str:
-    """Return the fields of a record as Spark's DDL, with the objects that paths lead through.
-
-    Args:
-        source: the paths.
-        kinds: field to type; each is where its path says.
-    """
-    tree: dict[str, object] = {}
-    for name, kind in kinds.items():
-        *outer, last = parts_of(source, name)
-        inner: dict[str, object] = tree
-        for part in outer:
-            inner = inner.setdefault(part, {})  # type: ignore[assignment]  # `find_paths_conflict` excludes a text here
-        inner[last] = kind
-    return _ddl(tree)
 
 
 def _ddl(tree: Mapping[str, object]) -> str:
@@ -464,3 +435,28 @@ class Source(Strict):
     def required_fields(self) -> tuple[str, ...]:
         """Fields that must have a value, the event time among them, in the schema's order."""
         return tuple(name for name in self.schema_ if name in self.required or name == self.event_time)
+
+    def json_path(self, name: str) -> str:
+        """Return the path to a field as `get_json_object` reads it."""
+        if name not in self.paths:
+            return f"$.{name}"
+        return "$" + "".join(f"['{part}']" for part in self.parts_of(name))
+
+    def nested_type(self, kinds: Mapping[str, str]) -> str:
+        """Return the fields of a record as Spark's DDL, with the objects that paths lead through.
+
+        Args:
+            kinds: field to type; each is where its path says.
+        """
+        tree: dict[str, object] = {}
+        for name, kind in kinds.items():
+            *outer, last = self.parts_of(name)
+            inner: dict[str, object] = tree
+            for part in outer:
+                inner = inner.setdefault(part, {})  # type: ignore[assignment]  # `find_paths_conflict` excludes a text here
+            inner[last] = kind
+        return _ddl(tree)
+
+    def parts_of(self, name: str) -> list[str]:
+        """Return the names that lead to a field in a JSON record, outermost first."""
+        return self.paths.get(name, name).split(".")

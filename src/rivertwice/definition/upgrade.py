@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rivertwice.definition.bundle import Bundle
-from rivertwice.definition.fingerprint import DECODE, STATE, ChangedComponent, compare_fingerprints
+from rivertwice.definition.fingerprint import DECODE, STATE, ChangedComponent
 from rivertwice.definition.model import Definition
 from rivertwice.definition.parts import SOURCE
 
@@ -46,6 +46,30 @@ class Way:
         """The reasons in one sentence."""
         return "; ".join(self.reasons)
 
+    def explain_accepted(self, version: str) -> str:
+        """Return why a version is not compared, and the command by which a person lets it serve all the same. Pure.
+
+        Args:
+            version: its name.
+        """
+        return (
+            f"{self.text}; so {version} is not compared, and serves when a person accepts that its rows are others: "
+            f"`rivertwice version serve {version} --accept-different --reason TEXT`"
+        )
+
+    def explain_never(self, pipeline: str) -> str:
+        """Return why no version of a changed definition can serve, and what to do instead. Pure.
+
+        Args:
+            pipeline: its name, without a version.
+        """
+        other = f"{pipeline}_2"
+        return (
+            f"no version of {pipeline} can be switched to: {self.text}; run the changed definition under another name: copy "
+            f"pipelines/{pipeline} to pipelines/{other}, write `name: {other}` in its pipeline.yaml, put pipelines/{pipeline} back as it "
+            f"was, then `rivertwice start {other}`"
+        )
+
 
 def decide_way(old: Definition, new: Definition, retyped: Mapping[str, tuple[str, str]] | None = None) -> Way:
     """Decide how a version of `new` comes to serve in place of `old`.
@@ -66,34 +90,6 @@ def decide_way(old: Definition, new: Definition, retyped: Mapping[str, tuple[str
     )
     reasons = tuple(reason for reason in found if reason is not None)
     return Way(WayKind.ACCEPTED, reasons) if reasons else Way(WayKind.COMPARED)
-
-
-def explain_accepted(way: Way, version: str) -> str:
-    """Return why a version is not compared, and the command by which a person lets it serve all the same. Pure.
-
-    Args:
-        way: of kind `accepted`.
-        version: its name.
-    """
-    return (
-        f"{way.text}; so {version} is not compared, and serves when a person accepts that its rows are others: "
-        f"`rivertwice version serve {version} --accept-different --reason TEXT`"
-    )
-
-
-def explain_never(way: Way, pipeline: str) -> str:
-    """Return why no version of a changed definition can serve, and what to do instead. Pure.
-
-    Args:
-        way: of kind `never`.
-        pipeline: its name, without a version.
-    """
-    other = f"{pipeline}_2"
-    return (
-        f"no version of {pipeline} can be switched to: {way.text}; run the changed definition under another name: copy "
-        f"pipelines/{pipeline} to pipelines/{other}, write `name: {other}` in its pipeline.yaml, put pipelines/{pipeline} back as it "
-        f"was, then `rivertwice start {other}`"
-    )
 
 
 def has_same_windows(old: Definition, new: Definition) -> bool:
@@ -211,7 +207,7 @@ def decide_upgrade(old: Bundle, new: Bundle, recorded: Mapping[str, str]) -> Upg
     """
     hashes = old.fingerprint.hashes()
     drifted = [part for part in hashes if recorded.get(part) != hashes[part]]
-    changes = tuple(compare_fingerprints(old.fingerprint, new.fingerprint))
+    changes = tuple(old.fingerprint.changes_to(new.fingerprint))
     obstacles = {change.component: why for change in changes if (why := _obstacle(change, new)) is not None}
     if drifted:
         obstacles["release"] = (

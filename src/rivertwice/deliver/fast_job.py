@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rivertwice.core import RivertwiceError, Settings, run_process, stop_on_signals, utc_now
-from rivertwice.definition import Bundle, build_bundle, save_bundle
+from rivertwice.definition import Bundle, build_bundle
 from rivertwice.deliver.fast import (
     FastRun,
     committed_offsets,
@@ -45,7 +45,7 @@ def begin_run(settings: Settings, bundle: Bundle) -> FastRun:
     definition = bundle.definition
     assert definition.fast is not None, "the caller looked"
     home = settings.pipeline(definition.name)
-    save_bundle(bundle, home.bundles)
+    bundle.save(home.bundles)
     _, source = definition.source
     kafka.ensure_topic(settings, source.topic, source.partitions)
     kafka.ensure_topic(settings, definition.fast.topic, definition.fast.partitions)

@@ -92,16 +92,17 @@ class Aside:
             key for key, entry in self.entries.items() if entry.state == OPEN and (wanted is None or key in wanted)
         )
 
-
-def describe_open(aside: Aside, sink: str) -> str:
-    """Return what a sink's destination lacks for good, in a sentence for an alert."""
-    first = min((aside.entries[key] for key in aside.open_keys()), key=lambda entry: (entry.first_at, entry.key))
-    count = len(aside.open_keys())
-    noun = "delivery that its destination refused is" if count == 1 else "deliveries that its destination refused are"
-    return (
-        f"{count} {noun} set aside at sink {sink}, the first since {first.first_at} ({first.reason}): readers there lack these "
-        "rows; correct the destination and retry them, or discard them with the reason"
-    )
+    def describe(self, sink: str) -> str:
+        """Return what a sink's destination lacks for good, in a sentence for an alert."""
+        first = min((self.entries[key] for key in self.open_keys()), key=lambda entry: (entry.first_at, entry.key))
+        count = len(self.open_keys())
+        noun = (
+            "delivery that its destination refused is" if count == 1 else "deliveries that its destination refused are"
+        )
+        return (
+            f"{count} {noun} set aside at sink {sink}, the first since {first.first_at} ({first.reason}): readers there lack these "
+            "rows; correct the destination and retry them, or discard them with the reason"
+        )
 
 
 def fit(records: Sequence[DeliveredRecord], aside: Aside) -> list[DeliveredRecord]:

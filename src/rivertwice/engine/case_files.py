@@ -11,16 +11,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from rivertwice.core import DefinitionError, RequestError, Row, parse_iso, read_yaml, to_iso
-from rivertwice.definition import (
-    Definition,
-    Source,
-    describe,
-    describe_yaml_error,
-    encode_avro,
-    encode_proto,
-    indexes_of,
-    prefixed,
-)
+from rivertwice.definition import Definition, Source, describe, describe_yaml_error, encode_proto, indexes_of, prefixed
 from rivertwice.engine.decode import REASONS, SCHEMA_ID_HEADER
 
 
@@ -192,7 +183,7 @@ def newest_id(source: Source) -> int:
 def _avro(source: Source, schema_id: int, fields: Row) -> bytes:
     writers = source.pins.writers
     writer = writers.get(schema_id) or writers.get(newest_id(source)) or source.pins.writer
-    return encode_avro(writer, fields)
+    return writer.encode(fields)
 
 
 def record_headers(event: CaseEvent, definition: Definition) -> list[dict[str, Any]]:

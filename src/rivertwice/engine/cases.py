@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from rivertwice.core import DefinitionError, RequestError, RivertwiceError, Row, meant, parse_iso, to_iso
-from rivertwice.definition import RECORD, Definition, Source, load_definition, parts_of, same_value, value_at
+from rivertwice.definition import RECORD, Definition, Source, load_definition, same_value, value_at
 from rivertwice.engine.case_files import Case, case_paths, load_case, record_headers, record_value, source_of
 from rivertwice.engine.checks import describe_refusal
 from rivertwice.engine.compile import batch_rows, compile_stream, decode_view
@@ -57,13 +57,13 @@ def hints(definition: Definition, case: Case, dead: Mapping[str, str]) -> list[s
 
 
 def _of_fields(source: Source, value: Row) -> Iterator[str]:
-    named = {parts_of(source, name)[0] for name in source.schema_}
+    named = {source.parts_of(name)[0] for name in source.schema_}
     absent = [name for name in named if name not in value]
     for name in value:
         if name not in named:
             yield f"{name} is not a field of the schema{meant(name, absent)}"
     for name, kind in source.schema_.items():
-        text = value_at(value, parts_of(source, name))
+        text = value_at(value, source.parts_of(name))
         is_instant = kind == "timestamp" and name not in source.epochs
         if is_instant and isinstance(text, str) and "zone" in (why := _why_no_instant(text)):
             yield f"{name}: {why}"

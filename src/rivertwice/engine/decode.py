@@ -40,12 +40,8 @@ from rivertwice.definition import (
     Source,
     decimal_digits,
     epoch_bounds,
-    json_path,
     match_whole,
     matcher_of,
-    nested_type,
-    parts_of,
-    wide_decimals,
 )
 from rivertwice.engine.envelope import (
     Case,
@@ -119,7 +115,7 @@ def _beyond(value: Column, kind: str) -> Column:
 
 def _parsed(source: Source) -> Column:
     pins = source.pins
-    reader = wide_decimals(pins.reader)
+    reader = pins.reader.wide_decimals()
     framed = F.concat(F.col("_inner"), _length(F.octet_length("_inner")))
     if not pins.writers:
         return _resolved(framed, pins.writer, reader)
@@ -297,13 +293,13 @@ def _parse_schema(source: Source) -> str:
         **dict.fromkeys(source.epochs, "bigint"),
         **{name: _wide_decimal(source.schema_[name]) for name in source.exact_decimals},
     }
-    fields = nested_type(source, {name: "string" if kind == "timestamp" else kind for name, kind in kinds.items()})
+    fields = source.nested_type({name: "string" if kind == "timestamp" else kind for name, kind in kinds.items()})
     record_fields = envelope_schema(fields) if source.envelope == "debezium" else fields
     return f"_record struct<{record_fields}>, _end boolean, _corrupt string"
 
 
 def _parsed_value(source: Source, name: str) -> Column:
-    return functools.reduce(Column.getField, parts_of(source, name), F.col("_parsed._record"))
+    return functools.reduce(Column.getField, source.parts_of(name), F.col("_parsed._record"))
 
 
 def _typed(source: Source, name: str, kind: str) -> Column:
@@ -331,7 +327,7 @@ def _exact_decimal(wide: Column, kind: str, text: Column) -> Column:
 
 def _json_text(source: Source, name: str) -> Column:
     """Return a field as text, NULL if the record has none; a number passes through a double."""
-    return field_text(name) if source.envelope == "debezium" else F.get_json_object("_text", json_path(source, name))
+    return field_text(name) if source.envelope == "debezium" else F.get_json_object("_text", source.json_path(name))
 
 
 def _wide_decimal(kind: str) -> str:
@@ -442,8 +438,8 @@ def _wrong_fields(source: Source) -> Column:
     names = []
     for name, kind in source.schema_.items():
         wrong = F.col(name).isNull() & _json_text(source, name).isNotNull()
-        if len(parts_of(source, name)) > 1:
-            outer = F.get_json_object("_text", f"$['{parts_of(source, name)[0]}']")
+        if len(source.parts_of(name)) > 1:
+            outer = F.get_json_object("_text", f"$['{source.parts_of(name)[0]}']")
             wrong = wrong | (F.col(name).isNull() & outer.isNotNull() & ~outer.startswith("{"))
         if kind == "double":
             wrong = wrong | F.isnan(name) | (F.abs(name) == float("inf"))

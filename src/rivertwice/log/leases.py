@@ -44,6 +44,15 @@ class RetentionClaim:
     ranges: Mapping[int, tuple[int, int | None]]
     kafka_only: bool = False
 
+    def first_at_risk(self, partition: int, log: LogState) -> int | None:
+        """Return the first offset of a claim that only Kafka has, or None if there is none."""
+        start, end = _bounds(self, partition, log)
+        low = max(start, log.begin.get(partition, 0))
+        in_archive = (0, 0) if self.kafka_only else log.archived.get(partition, (0, 0))
+        if in_archive[0] <= low < in_archive[1]:
+            low = in_archive[1]
+        return low if low < min(end, log.end.get(partition, 0)) else None
+
 
 @dataclass(frozen=True)
 class LogState:
@@ -75,6 +84,24 @@ class LogState:
     def finite(self) -> bool:
         """Whether Kafka ever deletes records of the topic."""
         return self.retention is not None or self.retention_bytes is not None
+
+    def clock_at(self, partition: int, offset: int, now: datetime) -> Clock:
+        """Return the minimum time that Kafka keeps an offset."""
+        lefts, shares = [], []
+        stamp = self.stamps.get((partition, offset))
+        if self.retention is not None and stamp is not None:
+            lefts.append(max(timedelta(0), from_ms(stamp) + self.retention - now))
+            shares.append(min(1.0, lefts[0].total_seconds() / max(self.retention.total_seconds(), 0.001)))
+        if self.retention_bytes is not None and partition in self.record_bytes:
+            size = self.record_bytes[partition]
+            free = max(0.0, self.retention_bytes - size * (self.end.get(partition, 0) - offset))
+            pace = size * self.per_second.get(partition, 0.0)
+            lefts += [timedelta(seconds=min(free / pace, 1e9))] if pace > 0 else []
+            shares.append(free / max(1, self.retention_bytes))
+        if not shares:
+            return NO_CLOCK
+        least = min(lefts, default=None)
+        return Clock(None if least is None else now + least, least, min(shares))
 
 
 @dataclass(frozen=True)
@@ -118,39 +145,10 @@ class RangeLease:
     level: RaceLevel
 
 
-def first_at_risk(claim: RetentionClaim, partition: int, log: LogState) -> int | None:
-    """Return the first offset of a claim that only Kafka has, or None if there is none."""
-    start, end = _bounds(claim, partition, log)
-    low = max(start, log.begin.get(partition, 0))
-    in_archive = (0, 0) if claim.kafka_only else log.archived.get(partition, (0, 0))
-    if in_archive[0] <= low < in_archive[1]:
-        low = in_archive[1]
-    return low if low < min(end, log.end.get(partition, 0)) else None
-
-
 def select_samples(claims: Iterable[RetentionClaim], log: LogState) -> set[tuple[int, int]]:
     """Return the (partition, offset) pairs whose record timestamps the clocks need."""
-    pairs = {(p, first_at_risk(claim, p, log)) for claim in claims for p in claim.ranges}
+    pairs = {(p, claim.first_at_risk(p, log)) for claim in claims for p in claim.ranges}
     return {(partition, offset) for partition, offset in pairs if offset is not None}
-
-
-def clock_at(log: LogState, partition: int, offset: int, now: datetime) -> Clock:
-    """Return the minimum time that Kafka keeps an offset."""
-    lefts, shares = [], []
-    stamp = log.stamps.get((partition, offset))
-    if log.retention is not None and stamp is not None:
-        lefts.append(max(timedelta(0), from_ms(stamp) + log.retention - now))
-        shares.append(min(1.0, lefts[0].total_seconds() / max(log.retention.total_seconds(), 0.001)))
-    if log.retention_bytes is not None and partition in log.record_bytes:
-        size = log.record_bytes[partition]
-        free = max(0.0, log.retention_bytes - size * (log.end.get(partition, 0) - offset))
-        pace = size * log.per_second.get(partition, 0.0)
-        lefts += [timedelta(seconds=min(free / pace, 1e9))] if pace > 0 else []
-        shares.append(free / max(1, log.retention_bytes))
-    if not shares:
-        return NO_CLOCK
-    least = min(lefts, default=None)
-    return Clock(None if least is None else now + least, least, min(shares))
 
 
 def view_leases(
@@ -193,8 +191,8 @@ def _lease(
         archived += sum(_overlap((start, end), segment.get(partition, (0, 0))) for segment in log.older)
     kafka = _overlap((start, end), in_kafka) - _overlap(_shared((start, end), in_archive), in_kafka)
     lost = end - start - archived - kafka
-    first = first_at_risk(claim, partition, log)
-    clock = NO_CLOCK if first is None else clock_at(log, partition, first, now)
+    first = claim.first_at_risk(partition, log)
+    clock = NO_CLOCK if first is None else log.clock_at(partition, first, now)
     level = RaceLevel.OK
     if lost > 0:
         level = RaceLevel.LOST

@@ -10,18 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from rivertwice.agent import (
-    Alert,
-    AlertCause,
-    AlertPhase,
-    Routes,
-    State,
-    due,
-    meaning_of,
-    next_command,
-    open_alerts,
-    view_routes,
-)
+from rivertwice.agent import Alert, AlertCause, AlertPhase, Routes, State, due, meaning_of, next_command
 from rivertwice.core import Settings, printable_line
 from rivertwice.upkeep import RepairOutcome, RepairRecord
 
@@ -176,7 +165,7 @@ def describe_alerts(
         repairs: of the pipeline, oldest first.
     """
     episodes = _episodes(past, pipeline)
-    lasting = [alert for alert in open_alerts(state) if alert.cause.pipeline in ("", pipeline)]
+    lasting = [alert for alert in state.open() if alert.cause.pipeline in ("", pipeline)]
     under_way = [record for record in repairs if record.outcome in (RepairOutcome.WAITING, RepairOutcome.RUNNING)]
     opened = [_lasting(settings, alert, routes, episodes[_key(alert.cause)], under_way) for alert in lasting]
     lasting_keys = {_key(alert.cause) for alert in lasting}
@@ -193,7 +182,7 @@ def describe_alerts(
     return AlertsView(
         tuple(opened),
         tuple(sorted(over, key=lambda group: str(group.until), reverse=True)),
-        view_routes(routes, state),
+        routes.view(state),
         tuple(_repair(record) for record in reversed(repairs)),
     )
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rivertwice.reconcile.model import SERVED, RowColumns
     from rivertwice.reconcile.results import cause_rows, newest_reconcile, reconcile_runs, verdict_rows
     from rivertwice.reconcile.run import reconcile
-    from rivertwice.reconcile.seals.look import ChangesSinceSeal, find_broken, look_at_changes, new_publications
+    from rivertwice.reconcile.seals.look import ChangesSinceSeal, look_at_changes
     from rivertwice.reconcile.seals.model import forget_seals
     from rivertwice.reconcile.unchanged import count_unsealed, reconcile_unchanged
     from rivertwice.reconcile.view import shape_of

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
         summary_of,
         topics_in,
     )
-    from rivertwice.retention.view import RetentionView, TopicView, retention_to_plain, view_retention
+    from rivertwice.retention.view import RetentionView, TopicView, view_retention
 else:
     from rivertwice.core.face import lazy_names
 

@@ -17,9 +17,7 @@ from rivertwice.log import (
     RangeLease,
     RetentionClaim,
     archived_segments,
-    clock_at,
     drop_empty,
-    first_at_risk,
     observe_log,
     unarchived_claim,
     view_leases,
@@ -202,6 +200,20 @@ class RetentionView:
         """The lease that becomes impossible first, or is lost."""
         return worst_of(self.leases)
 
+    def to_plain(self, now: datetime) -> dict[str, Any]:
+        """Return the view as plain JSON values: the values of an only topic are on the top level, those of several in `topics`."""
+        plain_topics = [_topic_to_plain(topic) for topic in self.topics]
+        several = len(plain_topics) > 1
+        per_topic = plain_topics[0] if not several else {"topics": plain_topics, **_together(self)}
+        return {
+            "pipeline": self.pipeline,
+            "at": to_iso(now),
+            **per_topic,
+            "worst": None if self.worst is None else lease_to_plain(self.worst, several=several),
+            "leases": [lease_to_plain(lease, several=several) for lease in self.leases],
+            "gaps": list(self.gaps),
+        }
+
 
 def view_retention(
     settings: Settings, pipeline: str, now: datetime, *, earlier: Mapping[str, Seen] | None = None
@@ -231,26 +243,11 @@ def _view_topic(settings: Settings, needed: TopicClaims, now: datetime, earlier:
 def unarchived_clock(log: LogState, now: datetime) -> tuple[Clock, int]:
     """Return (clock, number) of the records that Kafka has and the archive lacks; the clock is the shortest one. Pure."""
     claim = unarchived_claim(log)
-    at_risk = {p: first_at_risk(claim, p, log) for p in claim.ranges}
+    at_risk = {p: claim.first_at_risk(p, log) for p in claim.ranges}
     waiting = {p: log.end[p] - offset for p, offset in at_risk.items() if offset is not None}
-    clocks = [clock_at(log, p, offset, now) for p, offset in at_risk.items() if offset is not None]
+    clocks = [log.clock_at(p, offset, now) for p, offset in at_risk.items() if offset is not None]
     shortest = min(clocks, key=lambda clock: clock.share, default=Clock(None, None, 1.0))
     return shortest, sum(waiting.values())
-
-
-def retention_to_plain(view: RetentionView, now: datetime) -> dict[str, Any]:
-    """Return the view as plain JSON values: the values of an only topic are on the top level, those of several in `topics`."""
-    plain_topics = [_topic_to_plain(topic) for topic in view.topics]
-    several = len(plain_topics) > 1
-    per_topic = plain_topics[0] if not several else {"topics": plain_topics, **_together(view)}
-    return {
-        "pipeline": view.pipeline,
-        "at": to_iso(now),
-        **per_topic,
-        "worst": None if view.worst is None else lease_to_plain(view.worst, several=several),
-        "leases": [lease_to_plain(lease, several=several) for lease in view.leases],
-        "gaps": list(view.gaps),
-    }
 
 
 def _topic_to_plain(view: TopicView) -> dict[str, Any]:

@@ -8,19 +8,17 @@ if TYPE_CHECKING:
     from rivertwice.savepoint.catalogue import (
         ProofState,
         Savepoint,
-        download,
         list_savepoints,
         load_savepoint,
         select_newest,
         survey_savepoints,
-        verify_files,
     )
     from rivertwice.savepoint.feed import plan_feed, replay_source, session_of
     from rivertwice.savepoint.keep_up import DISAGREED
     from rivertwice.savepoint.manifest import Manifest, StateBase, require_savepoint_id
     from rivertwice.savepoint.operations.effects import abandon_operation, find_abandonable
     from rivertwice.savepoint.operations.engine import ShownStep
-    from rivertwice.savepoint.operations.fall_back import FallBackPlan, describe_fallen, fall_back, show_fall_back
+    from rivertwice.savepoint.operations.fall_back import FallBackPlan, FallBackResult, fall_back, show_fall_back
     from rivertwice.savepoint.operations.fork import DRAIN_S, drain_stream
     from rivertwice.savepoint.operations.record import (
         Operation,

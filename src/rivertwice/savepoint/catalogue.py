@@ -164,6 +164,47 @@ class Savepoint:
         """Return the store's key of a file of the copied checkpoint."""
         return f"{self.id}/{CHECKPOINT}/{path}"
 
+    def download(self, target: Path) -> None:
+        """Copy a savepoint's checkpoint into the new folder `target`, checking every file against the manifest.
+
+        The folder appears whole or not at all.
+
+        Raises:
+            SavepointError: a file is missing or differs. `target` is removed on failure.
+        """
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as temp:
+            root = Path(temp) / "checkpoint"
+
+            def fetch(path: str) -> tuple[str, FileEntry | None]:
+                try:
+                    self.store.get_file(self.key(path), root / path)
+                except FileNotFoundError:
+                    return path, None
+                return path, hash_file(root / path)
+
+            with ThreadPoolExecutor(WORKERS) as pool:
+                entries = dict(pool.map(fetch, self.manifest.files))
+            problem = find_damage(self.manifest, entries, set(self.manifest.files))
+            if problem is not None:
+                raise SavepointError(_refused(self, problem))
+            root.rename(target)
+
+    def verify_files(self) -> int:
+        """Read every byte of a savepoint and compare it with the manifest; return the bytes read.
+
+        Raises:
+            SavepointError: a file is missing, was added or differs. The savepoint must not be used.
+        """
+        prefix = f"{self.id}/{CHECKPOINT}/"
+        stored = {key[len(prefix) :] for key in self.store.list(prefix)}
+        with ThreadPoolExecutor(WORKERS) as pool:
+            entries = dict(pool.map(lambda path: (path, _entry(self, path)), self.manifest.files))
+        problem = find_damage(self.manifest, entries, stored)
+        if problem is not None:
+            raise SavepointError(_refused(self, problem))
+        return self.manifest.size
+
 
 def savepoint_store(home: PipelineHome) -> BlobStore:
     """Return the store of a pipeline's savepoints."""
@@ -280,22 +321,6 @@ def select_newest(savepoints: Sequence[Savepoint], *, proved: bool) -> Savepoint
     return max(fitting, key=lambda savepoint: (savepoint.manifest.created_at, savepoint.id), default=None)
 
 
-def verify_files(savepoint: Savepoint) -> int:
-    """Read every byte of a savepoint and compare it with the manifest; return the bytes read.
-
-    Raises:
-        SavepointError: a file is missing, was added or differs. The savepoint must not be used.
-    """
-    prefix = f"{savepoint.id}/{CHECKPOINT}/"
-    stored = {key[len(prefix) :] for key in savepoint.store.list(prefix)}
-    with ThreadPoolExecutor(WORKERS) as pool:
-        entries = dict(pool.map(lambda path: (path, _entry(savepoint, path)), savepoint.manifest.files))
-    problem = find_damage(savepoint.manifest, entries, stored)
-    if problem is not None:
-        raise SavepointError(_refused(savepoint, problem))
-    return savepoint.manifest.size
-
-
 def find_damage(manifest: Manifest, entries: dict[str, FileEntry | None], stored: set[str]) -> str | None:
     """Return what differs between a manifest and the stored files, or None.
 
@@ -312,33 +337,6 @@ def find_damage(manifest: Manifest, entries: dict[str, FileEntry | None], stored
             return f"{path} has {entry.size} bytes of SHA-256 {entry.sha256}, not {wanted.size} of {wanted.sha256}"
     extra = sorted(stored - set(manifest.files))
     return f"{extra[0]} is not in the manifest" if extra else None
-
-
-def download(savepoint: Savepoint, target: Path) -> None:
-    """Copy a savepoint's checkpoint into the new folder `target`, checking every file against the manifest.
-
-    The folder appears whole or not at all.
-
-    Raises:
-        SavepointError: a file is missing or differs. `target` is removed on failure.
-    """
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as temp:
-        root = Path(temp) / "checkpoint"
-
-        def fetch(path: str) -> tuple[str, FileEntry | None]:
-            try:
-                savepoint.store.get_file(savepoint.key(path), root / path)
-            except FileNotFoundError:
-                return path, None
-            return path, hash_file(root / path)
-
-        with ThreadPoolExecutor(WORKERS) as pool:
-            entries = dict(pool.map(fetch, savepoint.manifest.files))
-        problem = find_damage(savepoint.manifest, entries, set(savepoint.manifest.files))
-        if problem is not None:
-            raise SavepointError(_refused(savepoint, problem))
-        root.rename(target)
 
 
 def _entry(savepoint: Savepoint, path: str) -> FileEntry | None:

@@ -37,7 +37,7 @@ from rivertwice.core import (
 from rivertwice.definition import Definition
 from rivertwice.log import StoredOffsets, kafka
 from rivertwice.savepoint.awaiting import select_awaiting
-from rivertwice.savepoint.catalogue import Savepoint, download, list_savepoints, load_savepoint
+from rivertwice.savepoint.catalogue import Savepoint, list_savepoints, load_savepoint
 from rivertwice.savepoint.feed import plan_feed, replay_source, session_of
 from rivertwice.savepoint.manifest import Manifest
 from rivertwice.savepoint.operations.record import read_operations
@@ -141,7 +141,7 @@ def prove_savepoint(
     lease_savepoint(savepoint.store, savepoint.id, attempt.holder, now=utc_now(), length=LEASE)
     try:
         progress(f"fetching {savepoint.id}: {len(savepoint.manifest.files)} files, {savepoint.manifest.size} bytes")
-        download(savepoint, attempt.replayed)
+        savepoint.download(attempt.replayed)
         after = [row for row in attempt.rows() if row.batch > savepoint.manifest.batch]
         proof = _prove(attempt, spark or session_of(settings, attempt.definition, after))
         # The lease may have run out, by a slow replay or a clock that was set. It is renewed, so prune and this see each other.

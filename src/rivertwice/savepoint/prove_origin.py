@@ -29,7 +29,7 @@ from rivertwice.core import (
     utc_now,
 )
 from rivertwice.savepoint.awaiting import select_awaiting, select_origin
-from rivertwice.savepoint.catalogue import Savepoint, download, list_savepoints
+from rivertwice.savepoint.catalogue import Savepoint, list_savepoints
 from rivertwice.savepoint.feed import plan_feed, replay_source, session_of
 from rivertwice.savepoint.operations.record import Restore, read_operations
 from rivertwice.savepoint.plan import load_state_definition, require_recorded
@@ -113,8 +113,8 @@ def _prove(
     began = time.monotonic()
     replayed, second, last = scratch / "replayed", scratch / "second", savepoint.manifest.batch
     progress(f"fetching {origin.id} and {savepoint.id}")
-    download(origin, replayed)
-    download(savepoint, second)
+    origin.download(replayed)
+    savepoint.download(second)
     rows = select_on_path(read_ledger(home), path_of(home, savepoint.manifest.timeline))
     require_recorded(origin.manifest, rows)
     require_recorded(savepoint.manifest, rows)

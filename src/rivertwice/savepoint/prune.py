@@ -26,7 +26,6 @@ from rivertwice.savepoint.catalogue import (
     load_savepoint,
     savepoint_place,
     savepoint_store,
-    verify_files,
 )
 from rivertwice.savepoint.operations.record import OperationStep, read_operations
 from rivertwice.savepoint.plan import is_on_path
@@ -299,7 +298,7 @@ def _decide_verified(
         if trusted is None or all(savepoint.status != ProofState.PROVED for savepoint in going):
             return protected, going
         try:
-            verify_files(trusted)
+            trusted.verify_files()
         except SavepointError as error:
             _log.warning("%s", error)
             damaged.append(trusted.id)

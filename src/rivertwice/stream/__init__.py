@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from rivertwice.stream.checkpoint import (
         Goal,
         covers,
-        has_caught_up,
         last_number,
         moved_to,
         parse_offsets,

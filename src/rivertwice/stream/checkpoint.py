@@ -192,6 +192,10 @@ class Goal:
             message = f"{text[:200]!r} is not a goal to catch up to ({error}); `rivertwice savepoint rewind` gives one"
             raise RequestError(message) from error
 
+    def is_reached_by(self, end_offsets: StoredOffsets, watermark_ms: int) -> bool:
+        """Say whether a batch with these ends and this watermark has reached the goal."""
+        return watermark_ms >= self.watermark_ms and covers(end_offsets, self.offsets)
+
 
 def covers(reached: StoredOffsets, wanted: StoredOffsets) -> bool:
     """Say whether every partition of `wanted` was read at least as far."""
@@ -200,11 +204,6 @@ def covers(reached: StoredOffsets, wanted: StoredOffsets) -> bool:
         for topic, parts in wanted.items()
         for partition, offset in parts.items()
     )
-
-
-def has_caught_up(goal: Goal, end_offsets: StoredOffsets, watermark_ms: int) -> bool:
-    """Say whether a batch with these ends and this watermark has reached the goal."""
-    return watermark_ms >= goal.watermark_ms and covers(end_offsets, goal.offsets)
 
 
 def is_asked_to_drain(home: PipelineHome, by: str | None = None) -> bool:

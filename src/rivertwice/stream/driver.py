@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rivertwice.core import PipelineHome, Settings, run_process, utc_now
-from rivertwice.definition import Bundle, Definition, build_bundle, load_bundle_definition, save_bundle
+from rivertwice.definition import Bundle, Definition, build_bundle, load_bundle_definition
 from rivertwice.engine import (
     batch_rows,
     buckets_at_genesis,
@@ -31,7 +31,7 @@ from rivertwice.engine import (
 )
 from rivertwice.log import archive_stream, kafka, marks_from_plain
 from rivertwice.stream.begin import FIRST, begin_again, describe_added, require_checked, resolve_timeline
-from rivertwice.stream.checkpoint import Goal, covers, has_caught_up, is_asked_to_drain, partitions_of
+from rivertwice.stream.checkpoint import Goal, covers, is_asked_to_drain, partitions_of
 from rivertwice.stream.damage import check_checkpoint, newest_rows_of_run, sweep_unplanned
 from rivertwice.stream.failures import DRAINED, FORK, POISON, RETENTION, STORE, classify_failure
 from rivertwice.stream.gaps import added_partitions, check_reach, explain_loss, reads_on_from_archive
@@ -189,7 +189,7 @@ class Driver:
         self.heartbeat.start()
         bundle = self._bundle
         self._require_checked(bundle)
-        save_bundle(bundle, self._home.bundles)
+        bundle.save(self._home.bundles)
         line = self._open_timeline(bundle)
         self._definition = self._frozen(line)
         self._resume(line, bundle)
@@ -400,7 +400,7 @@ class Driver:
 
     def _committed(self, row: LedgerRow) -> None:
         self.heartbeat.committed(row)
-        if self._goal is not None and has_caught_up(self._goal, row.end_offsets, row.batch_watermark_ms):
+        if self._goal is not None and self._goal.is_reached_by(row.end_offsets, row.batch_watermark_ms):
             self.heartbeat.draining.set()
         _log.info(
             "batch %s: %s read, %s bad, %s emitted, watermark %s",

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
         LetterState,
         count_states,
         cure_applies,
-        is_amended,
         newest_by_address,
         parse_place,
         select_discards,

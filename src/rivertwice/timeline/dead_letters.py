@@ -91,6 +91,10 @@ class DeadLetter:
         """The address as a person writes it: PARTITION@OFFSET, or TOPIC/PARTITION@OFFSET if there are several topics."""
         return f"{f'{self.topic}/' if self.named else ''}{self.address.partition}@{self.address.offset}"
 
+    def is_amended(self, value: bytes, decision: Decision) -> bool:
+        """Say whether a letter was given this value by this request already."""
+        return decision.made(self, AMEND, value)
+
 
 @dataclass(frozen=True)
 class DeadLetterSummary:
@@ -234,11 +238,6 @@ class Decision:
             and (found.kind, found.by, found.why, found.value) == (kind, self.by, self.why, value)
             and found.created_at >= self.since
         )
-
-
-def is_amended(letter: DeadLetter, value: bytes, decision: Decision) -> bool:
-    """Say whether a letter was given this value by this request already."""
-    return decision.made(letter, AMEND, value)
 
 
 def select_discards(

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from rivertwice.core import LedgerError, LostRaceError, PipelineHome, RequestError
-from rivertwice.definition import Definition, parts_of
+from rivertwice.definition import Definition
 from rivertwice.storage import Remembered, Snapshot, Table, Where
 from rivertwice.timeline.committed import CommittedBatches, committed_batches, newest_batches
 from rivertwice.timeline.dead_letters import (
@@ -371,7 +371,7 @@ def _share(batches: Sequence[CountedBatch]) -> float | None:
 def fields_of(definition: Definition) -> Mapping[str, Collection[str]]:
     """Return topic to the names that its records may have at the top, as the definition declares them. Pure."""
     return {
-        source.topic: {parts_of(source, field)[0] for field in source.schema_} for source in definition.sources.values()
+        source.topic: {source.parts_of(field)[0] for field in source.schema_} for source in definition.sources.values()
     }
 
 

@@ -34,7 +34,7 @@ from typing import Any
 import pyarrow as pa
 
 from rivertwice.core import PipelineHome, Place, Progress, RequestError, RivertwiceError, Settings, from_ms, to_iso
-from rivertwice.definition import Definition, InSet, Pattern, Source, narrow_kind
+from rivertwice.definition import Definition, InSet, Pattern, Source
 from rivertwice.log import Part, archive_lock, archived_ends, extend_archive, kafka, kept_for, note_sums, require_sound
 from rivertwice.reconcile import forget_seals
 from rivertwice.savepoint import (
@@ -132,7 +132,7 @@ def refuse_pseudonym(definition: Definition, fields: Sequence[str], value: Value
 def _kinds_in_schemas(source: Source, name: str) -> list[str]:
     """Return the types of a field in the schemas with which records are written, by Avro's names."""
     if source.format == "protobuf":
-        return [narrow_kind(source.message_type, name)]
+        return [source.message_type.narrow_kind(name)]
     kind_names = []
     for schema in source.pins.writers.values() or (source.pins.writer,):
         field = schema.field(name)

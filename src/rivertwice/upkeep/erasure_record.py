@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from rivertwice.core import Place, RequestError, Settings, below, parse_iso, to_iso
-from rivertwice.definition import AvroRecords, AvroSchema, Definition, ProtoRecords, Records, Source, parts_of
+from rivertwice.definition import AvroRecords, AvroSchema, Definition, ProtoRecords, Records, Source
 from rivertwice.storage import RecordStore
 from rivertwice.upkeep.redact import Redactor, Value
 
@@ -53,7 +53,7 @@ class Erasure:
         """Return the redactor that replaces the value in the stored data of pipelines with these definitions."""
         known = tuple(definitions)
         sources = [source for definition in known for source in definition.sources.values()]
-        in_records = {parts_of(source, name)[-1] for source in sources for name in self.fields if name in source.paths}
+        in_records = {source.parts_of(name)[-1] for source in sources for name in self.fields if name in source.paths}
         return Redactor(value, self.pseudonym, frozenset({*self.fields, *self.columns, *in_records}), binary_of(known))
 
 

@@ -28,7 +28,6 @@ from rivertwice.savepoint import (
     DRAIN_S,
     Savepoint,
     beginning_of,
-    download,
     drain_stream,
     is_on_path,
     load_state_definition,
@@ -156,7 +155,7 @@ def _replay_from(work: _Work, base: Savepoint, rows: Sequence[LedgerRow], last: 
             make_empty_checkpoint(scratch)
         else:
             require_recorded(manifest, rows)
-            download(base, scratch)
+            base.download(scratch)
         plan = plan_feed(settings, home, definition, manifest, rows, until=last)
         progress(f"replaying {len(plan.rows)} recorded batches after batch {manifest.batch} ({manifest.savepoint})")
         session = work.session(definition)

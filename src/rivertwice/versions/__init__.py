@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rivertwice.versions.parity import compare_versions
     from rivertwice.versions.plan import VersionPlan, plan_version, require_readable
     from rivertwice.versions.serve import Switched, publications_not_counted, publications_since, serve_version
-    from rivertwice.versions.switching import Choice, choice_of, choose_version, explain_not_needed
+    from rivertwice.versions.switching import Choice, choice_of, choose_version
     from rivertwice.versions.try_model import LAST, Comparison, Example, SchemaChange, Trial, TrialRequest
     from rivertwice.versions.try_run import try_definition
     from rivertwice.versions.view import VersionView, view_versions

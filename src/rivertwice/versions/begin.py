@@ -22,14 +22,9 @@ from rivertwice.definition import (
     Way,
     WayKind,
     build_bundle,
-    compare_fingerprints,
     decide_way,
-    explain_never,
     load_bundle,
     load_bundle_definition,
-    rename,
-    save_bundle,
-    write_folder,
 )
 from rivertwice.deliver import noted_sinks
 from rivertwice.storage import RecordStore
@@ -92,8 +87,8 @@ def find_wanted(settings: Settings, pipeline: str, *, recompute: bool = False) -
     under_way = select_under_way(versions, serving, drawn.id)
     old = _running_bundle(settings.pipeline(serving))
     number = next_number(versions) if under_way is None else under_way.number
-    new = rename(drawn, version_name(pipeline, number))
-    changes = tuple(compare_fingerprints(old.fingerprint, new.fingerprint))
+    new = drawn.renamed(version_name(pipeline, number))
+    changes = tuple(old.fingerprint.changes_to(new.fingerprint))
     if old.fingerprint.semantics == new.fingerprint.semantics and not recompute:
         message = (
             f"the definition of {pipeline} in the project gives the same results as the one that its stream runs, so a new version would "
@@ -103,7 +98,7 @@ def find_wanted(settings: Settings, pipeline: str, *, recompute: bool = False) -
         raise RequestError(message)
     way = decide_way(old.definition, new.definition)
     if way.kind == WayKind.NEVER:
-        message = f"{explain_never(way, pipeline)}; nothing was done"
+        message = f"{way.explain_never(pipeline)}; nothing was done"
         raise RequestError(message)
     return VersionRequest(pipeline, serving, old, new, drawn.id, changes, under_way, way)
 
@@ -175,15 +170,15 @@ def begin_version(settings: Settings, pipeline: str, *, by: str, now: datetime, 
             by=by,
             noted_at=now,
         )
-        save_bundle(wanted.new, settings.pipeline(version.name).bundles)  # step 1
+        wanted.new.save(settings.pipeline(version.name).bundles)  # step 1
         if wanted.begun is None and not record_version(home, version):
             message = (
                 f"another process began {version.name} at the same moment; run it again: it continues that one, "
                 "or says that it is of another definition"
             )
             raise LostRaceError(message)
-        write_folder(wanted.old, settings.frozen_definitions / wanted.beside)  # step 2
-        write_folder(wanted.new, settings.frozen_definitions / version.name)  # step 3
+        wanted.old.write_folder(settings.frozen_definitions / wanted.beside)  # step 2
+        wanted.new.write_folder(settings.frozen_definitions / version.name)  # step 3
     return version
 
 

@@ -27,17 +27,7 @@ from pyspark.sql.types import StructType
 
 from rivertwice.backfill import RetainedLog, find_unfinished_load
 from rivertwice.core import DefinitionError, PipelineHome, Progress, Settings, from_ms, iso_of_ms
-from rivertwice.definition import (
-    RECORD,
-    SOURCE,
-    Bundle,
-    Definition,
-    Way,
-    WayKind,
-    decide_way,
-    explain_accepted,
-    load_bundle,
-)
+from rivertwice.definition import RECORD, SOURCE, Bundle, Definition, Way, WayKind, decide_way, load_bundle
 from rivertwice.engine import Spark, offset_of, partition_of, result_schema
 from rivertwice.storage import Table, TableFiles
 from rivertwice.timeline import FirstLoad, Timeline, follow_stamp, head
@@ -179,7 +169,7 @@ def compare_versions(settings: Settings, name: str, spark: Spark, progress: Prog
 
 def _incomparable(parity: Parity, way: Way) -> Parity:
     """Return the result where no row of one version has a counterpart in the other."""
-    return replace(parity, different=way.reasons, reasons=(explain_accepted(way, parity.version),))
+    return replace(parity, different=way.reasons, reasons=(way.explain_accepted(parity.version),))
 
 
 def find_missing(proofs: Sequence[Proof], unfinished: str | None) -> tuple[str, ...]:

@@ -9,16 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
-from rivertwice.backfill import (
-    LoadPlan,
-    StreamLoadPlan,
-    find_load_obstacle,
-    look_at_log,
-    plan_stream_load,
-    require_same_past,
-)
+from rivertwice.backfill import LoadPlan, StreamLoadPlan, find_load_obstacle, look_at_log, plan_stream_load
 from rivertwice.core import Settings, utc_now
-from rivertwice.definition import ChangedComponent, rename
+from rivertwice.definition import ChangedComponent
 from rivertwice.engine import Spark
 from rivertwice.retention import view_retention
 from rivertwice.timeline import Timeline, head_path
@@ -86,7 +79,7 @@ def plan_version(settings: Settings, pipeline: str, spark: Spark, *, recompute: 
         old_bundle=wanted.old.id,
         new_bundle=wanted.new.id,
         changes=wanted.changes,
-        diff=tuple(diff_files(*(rename(bundle, pipeline).files for bundle in (wanted.old, wanted.new)))),
+        diff=tuple(diff_files(*(bundle.renamed(pipeline).files for bundle in (wanted.old, wanted.new)))),
         columns_added=tuple(name for name in new.result_columns if name not in old.result_columns),
         columns_gone=tuple(name for name in old.result_columns if name not in new.result_columns),
         load=load,
@@ -117,7 +110,7 @@ def _plan_stream_load(settings: Settings, wanted: VersionRequest) -> StreamLoadP
         return None
     plan = plan_stream_load(settings, new)
     home = settings.pipeline(wanted.beside)
-    require_same_past(plan, Timeline.load(home, head_path(home)[0].timeline), new)
+    plan.require_same_past(Timeline.load(home, head_path(home)[0].timeline), new)
     return plan
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rivertwice.core import PipelineHome
-from rivertwice.reconcile import ChangesSinceSeal, find_broken, look_at_changes, new_publications
+from rivertwice.reconcile import ChangesSinceSeal, look_at_changes
 from rivertwice.versions.model import Proof
 
 
@@ -18,10 +18,10 @@ def prove(name: str, look: ChangesSinceSeal) -> Proof:
     again = f"run `rivertwice reconcile {name}`"
     if seal is None:
         return Proof(name, None, 0, lacks=f"no reconcile has proved what {name} serves; {again}")
-    broken = find_broken(look)
+    broken = look.find_broken()
     lacks = ""
     if broken:
         lacks = f"what {seal.run} proved of {name} does not hold any more: {broken}; {again}"
-    elif new_publications(look):
+    elif look.new_publications():
         lacks = f"{name} published backfills after {seal.run} proved what it serves; {again}"
     return Proof(name, seal.run, seal.settled_ms, lacks, seal.timeline, seal.sequence, seal.end_offsets)

@@ -28,7 +28,7 @@ from rivertwice.core import (
     split_version,
     to_iso,
 )
-from rivertwice.definition import Definition, WayKind, decide_way, explain_never
+from rivertwice.definition import Definition, WayKind, decide_way
 from rivertwice.storage import RecordStore, Table
 from rivertwice.timeline import (
     SERVED_KEY,
@@ -184,7 +184,7 @@ def require_switchable(settings: Settings, name: str) -> None:
         raise RequestError(message)
     way = decide_way(definition_of(settings.pipeline(home.serving_version)), definition_of(home))
     if way.kind == WayKind.NEVER:
-        message = f"{explain_never(way, base)}; nothing was switched"
+        message = f"{way.explain_never(base)}; nothing was switched"
         raise RequestError(message)
 
 

@@ -26,6 +26,16 @@ class Choice:
     compares: bool
     different: Sequence[str] = ()
 
+    def explain_not_needed(self) -> str:
+        """Return why the differences of a version's rows need no acceptance, and what to do instead. Pure."""
+        name = self.version
+        if self.compares:
+            return (
+                f"rows of {name} and {self.serving} can be compared, so there is nothing to accept unseen; declare the "
+                f"rows that are meant to differ in the change file, then `rivertwice version serve {name}` without --accept-different"
+            )
+        return f"{name} served before and needs no comparison or acceptance; `rivertwice version serve {name}` goes back to it"
+
 
 def choose_version(settings: Settings, pipeline: str, asked: str = "") -> Choice:
     """Return the version that shall serve.
@@ -63,19 +73,6 @@ def choice_of(settings: Settings, version: str) -> Choice:
         different = way_of(settings, require_version(settings, version), serving).reasons
         compares = not different
     return Choice(version, serving, compares, different)
-
-
-def explain_not_needed(choice: Choice) -> str:
-    """Return why the differences of a version's rows need no acceptance, and what to do instead. Pure."""
-    name = choice.version
-    if choice.compares:
-        return (
-            f"rows of {name} and {choice.serving} can be compared, so there is nothing to accept unseen; declare the "
-            f"rows that are meant to differ in the change file, then `rivertwice version serve {name}` without --accept-different"
-        )
-    return (
-        f"{name} served before and needs no comparison or acceptance; `rivertwice version serve {name}` goes back to it"
-    )
 
 
 def _newest_open(settings: Settings, pipeline: str, serving: str) -> str:

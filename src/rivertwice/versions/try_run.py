@@ -31,7 +31,6 @@ from rivertwice.definition import (
     ChangedComponent,
     Definition,
     build_project_bundle,
-    compare_fingerprints,
     has_same_windows,
     load_bundle,
 )
@@ -109,7 +108,7 @@ def try_definition(settings: Settings, request: TrialRequest, spark: Spark, prog
         raise RequestError(message)
     old = load_bundle(home.bundles, Timeline.load(home, timeline).bundle)
     new = build_project_bundle(settings, request.pipeline)
-    changes = tuple(compare_fingerprints(old.fingerprint, new.fingerprint))
+    changes = tuple(old.fingerprint.changes_to(new.fingerprint))
     trial = Trial(
         pipeline=request.pipeline,
         against=request.against,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rivertwice.backfill import find_unfinished_load
 from rivertwice.core import DefinitionError, Settings, iso_of_ms, to_iso
-from rivertwice.definition import Way, WayKind, explain_accepted
+from rivertwice.definition import Way, WayKind
 from rivertwice.timeline import Acceptance, Version, head, read_versions, serving_by_stamp
 from rivertwice.versions.accept import find_unready
 from rivertwice.versions.begin import way_of
@@ -108,7 +108,7 @@ def _view(
                 if head(home) is not None
                 else [Step(RECONCILE, proofs[name].lacks, name)]
             )
-            step = unready[0] if unready else Step(ACCEPT, explain_accepted(way, name), name)
+            step = unready[0] if unready else Step(ACCEPT, way.explain_accepted(name), name)
         else:
             step = next_step(name, load, (proofs[serving], proofs[name]), comparison, outdated, path)
     return VersionView(

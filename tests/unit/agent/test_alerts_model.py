@@ -20,7 +20,6 @@ from rivertwice.agent.alert_model import (
     due,
     forget,
     is_waiting,
-    open_alerts,
     record_failure,
     record_refused,
     record_sent,
@@ -162,6 +161,6 @@ def test_the_state_is_bounded_and_resolved_alerts_go_first() -> None:
 
 def test_long_messages_are_cut_and_critical_alerts_are_shown_first() -> None:
     state = seen(seen(State(), 0, message="x" * 9_000), 5, AlertCause("q", "hung"), severity=AlertSeverity.CRITICAL)
-    shown: list[Alert] = open_alerts(state)
+    shown: list[Alert] = state.open()
     assert [one.cause.kind for one in shown] == ["hung", "lag"]
     assert len(shown[1].message) == 2_000

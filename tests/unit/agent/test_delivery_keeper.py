@@ -18,7 +18,7 @@ from rivertwice.agent.alert_sender import Sender
 from rivertwice.agent.delivery import PAGE_AT, DeliveryKeeper
 from rivertwice.cli.main import cli
 from rivertwice.core.instants import utc_now
-from rivertwice.definition.bundle import build_bundle, rename, write_folder
+from rivertwice.definition.bundle import build_bundle
 from rivertwice.deliver.aside import read_aside
 from rivertwice.deliver.note import read_note
 from rivertwice.timeline.intent import write_intent
@@ -68,8 +68,8 @@ def test_nothing_is_delivered_that_is_not_wanted(world: DeliveryHome) -> None:
 
 
 def test_a_version_that_runs_beside_delivers_nothing(world: DeliveryHome) -> None:
-    bundle = rename(build_bundle(world.settings.definitions / "p"), "p@v2")
-    write_folder(bundle, world.settings.frozen_definitions / "p@v2")
+    bundle = build_bundle(world.settings.definitions / "p").renamed("p@v2")
+    bundle.write_folder(world.settings.frozen_definitions / "p@v2")
     write_intent(world.settings.pipeline("p@v2"), "running", by="test", now=utc_now())
     want(world, "running")
     keeper = keeper_of(world)

@@ -12,7 +12,7 @@ import pytest
 
 from homes.project import FLIGHTS, make_project
 from homes.savepoint import add_timeline
-from rivertwice.agent.health import StreamObservation, choose_grace, classify_health, describe_seen, observe_stream
+from rivertwice.agent.health import StreamObservation, choose_grace, observe_stream
 from rivertwice.agent.memory import Memory, save_memory
 from rivertwice.agent.view import view_stream
 from rivertwice.airflow.triggers import EpochTrigger, Watch
@@ -66,7 +66,7 @@ def seen(now: datetime = NOW, **changes: Any) -> StreamObservation:
     ],
 )
 def test_health_says_what_is_wrong(changes: dict[str, Any], word: str, said: str) -> None:
-    health = classify_health(seen(**changes), NOW)
+    health = seen(**changes).classify(NOW)
     assert health.word == word
     assert said in health.message
 
@@ -148,7 +148,7 @@ def test_status_page_and_trigger_show_one_state_and_one_health(
     shown = to_plain(view_stream(settings, "flight_delays", now))
     page = to_plain(describe_summary(settings, load_definition(settings.definitions / "flight_delays"), now))
     (driver,) = [fact["text"] for fact in page["facts"] if fact["name"] == "Driver"]
-    asset = describe_seen(observe_stream(settings, "flight_delays", now))
+    asset = observe_stream(settings, "flight_delays", now).describe()
 
     assert (shown["state"], re.split("[,;]", driver)[0], asset["state"]) == (state,) * 3
     assert (shown["health"]["word"] == "ok") == (page["now"]["lights"]["stream"]["tone"] != "bad"), page["now"][

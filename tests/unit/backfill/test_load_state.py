@@ -32,7 +32,7 @@ from rivertwice.backfill.publish import publish_backfill
 from rivertwice.backfill.store import save_plan
 from rivertwice.core.errors import LostRaceError
 from rivertwice.core.homes import PipelineHome
-from rivertwice.definition.bundle import Bundle, build_bundle, save_bundle
+from rivertwice.definition.bundle import Bundle, build_bundle
 from rivertwice.timeline.first_load import record_load
 from rivertwice.timeline.sequence import last_seq, move_head, publish
 
@@ -42,7 +42,7 @@ def fresh(tmp_path: Path) -> tuple[PipelineHome, Bundle]:
     """A pipeline that never started."""
     settings = make_project(tmp_path, {"p": {"pipeline.yaml": YAML, "transform.sql": SQL}})
     home, bundle = settings.pipeline("p"), build_bundle(settings.definitions / "p")
-    save_bundle(bundle, home.bundles)
+    bundle.save(home.bundles)
     return home, bundle
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from histories.kinds import make_definition
-from rivertwice.backfill.stream_load import StreamLoadPlan, explain_stream_load, find_lost, require_same_past
+from rivertwice.backfill.stream_load import StreamLoadPlan, explain_stream_load, find_lost
 from rivertwice.backfill.stream_unread import StreamLoadProgress
 from rivertwice.core.errors import LogGapError
 from rivertwice.core.instants import EPOCH
@@ -39,12 +39,12 @@ def test_what_one_timeline_has_read_before_another_begins_is_lost() -> None:
 
 @pytest.mark.proves("howto-upgrade.md#a-new-version-beside-the-old-one")
 def test_a_fold_may_not_begin_after_what_the_old_one_read() -> None:
-    require_same_past(PLAN, root(3), make_definition("fold"))
-    require_same_past(PLAN, root(0), make_definition("session"))
+    PLAN.require_same_past(root(3), make_definition("fold"))
+    PLAN.require_same_past(root(0), make_definition("session"))
     with pytest.raises(
         LogGapError, match=r"t partition 0 \[0, 3\) was read by p and is in neither Kafka nor the archive"
     ):
-        require_same_past(PLAN, root(0), make_definition("fold"))
+        PLAN.require_same_past(root(0), make_definition("fold"))
 
 
 def test_a_plan_says_how_much_why_and_from_where() -> None:

@@ -11,9 +11,9 @@ from pydantic import ValidationError
 
 from homes.project import FLIGHTS, edit_yaml, write_definition
 from rivertwice.definition.airflow_section import AirflowSettings, Schedules, SparkResources
-from rivertwice.definition.bundle import build_bundle, load_bundle_definition, save_bundle
+from rivertwice.definition.bundle import build_bundle, load_bundle_definition
 from rivertwice.definition.definition import load_definition
-from rivertwice.definition.fingerprint import compare_fingerprints, fingerprint_of
+from rivertwice.definition.fingerprint import fingerprint_of
 
 EVERYTHING = {
     "schedules": {"reconcile": "30 minutes", "archive": "none", "backfill": "@daily", "rotate": "*/30 * * * *"},
@@ -40,7 +40,7 @@ def test_schedules_and_resources_are_in_no_fingerprint(tmp_path: Path) -> None:
     changed = load_definition(folder)
     assert changed.airflow.retries == 5
     assert fingerprint_of(changed) == before
-    assert compare_fingerprints(before, fingerprint_of(changed)) == []
+    assert before.changes_to(fingerprint_of(changed)) == []
 
 
 def test_a_definition_without_the_section_runs_as_before() -> None:
@@ -85,7 +85,7 @@ def test_a_bundle_keeps_the_section(tmp_path: Path) -> None:
     folder = write_definition(tmp_path / "flight_delays", FLIGHTS)
     edit_yaml(folder, lambda document: document.update(airflow=EVERYTHING))
     bundle = build_bundle(folder)
-    save_bundle(bundle, tmp_path / "bundles")
+    bundle.save(tmp_path / "bundles")
     assert load_bundle_definition(tmp_path / "bundles", bundle.id).airflow == load_definition(folder).airflow
 
 

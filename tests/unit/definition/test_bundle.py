@@ -7,8 +7,9 @@ import pytest
 
 from homes.project import FLIGHTS, replace_text
 from rivertwice.core.errors import DefinitionError
-from rivertwice.definition.bundle import build_bundle, load_bundle, load_bundle_definition, save_bundle
-from rivertwice.definition.fingerprint import compare_fingerprints
+from rivertwice.definition.bundle import build_bundle, load_bundle, load_bundle_definition
+
+pass
 
 
 @pytest.fixture
@@ -20,7 +21,7 @@ def changed(folder: Path, file: str, old: str, new: str) -> dict[str, tuple[str,
     before = build_bundle(folder)
     replace_text(folder / file, old, new)
     after = build_bundle(folder)
-    changes = compare_fingerprints(before.fingerprint, after.fingerprint)
+    changes = before.fingerprint.changes_to(after.fingerprint)
     touched = {group for change in changes for group in change.touches}
     old_hashes, new_hashes = before.fingerprint.hashes(), after.fingerprint.hashes()
     assert touched == {name for name in old_hashes if old_hashes[name] != new_hashes[name]}
@@ -30,8 +31,8 @@ def changed(folder: Path, file: str, old: str, new: str) -> dict[str, tuple[str,
 
 def test_a_saved_bundle_gives_the_same_definition_back(folder: Path, tmp_path: Path) -> None:
     bundle = build_bundle(folder)
-    save_bundle(bundle, tmp_path / "bundles")
-    save_bundle(bundle, tmp_path / "bundles")
+    bundle.save(tmp_path / "bundles")
+    bundle.save(tmp_path / "bundles")
     assert load_bundle_definition(tmp_path / "bundles", bundle.id) == bundle.definition
     assert load_bundle(tmp_path / "bundles", bundle.id).fingerprint == bundle.fingerprint
     assert [path.name for path in (tmp_path / "bundles").iterdir()] == [bundle.id]
@@ -54,12 +55,12 @@ def test_a_bundle_is_of_one_read(folder: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_an_altered_bundle_is_refused(folder: Path, tmp_path: Path) -> None:
     bundle = build_bundle(folder)
-    stored = save_bundle(bundle, tmp_path / "bundles")
+    stored = bundle.save(tmp_path / "bundles")
     replace_text(stored / "transform.sql", "dep_delay > 15", "dep_delay > 16")
     with pytest.raises(DefinitionError, match="was altered"):
         load_bundle_definition(tmp_path / "bundles", bundle.id)
     with pytest.raises(DefinitionError, match="was altered"):
-        save_bundle(bundle, tmp_path / "bundles")
+        bundle.save(tmp_path / "bundles")
 
 
 def test_a_missing_bundle_is_named(tmp_path: Path) -> None:
@@ -112,5 +113,5 @@ def test_another_type_of_an_aggregated_field_touches_everything(folder: Path) ->
 def test_rows_sql_touches_semantics_only(folder: Path) -> None:
     before = build_bundle(folder)
     (folder / "rows.sql").write_text("SELECT * FROM flights WHERE carrier <> 'XX'\n")
-    changes = compare_fingerprints(before.fingerprint, build_bundle(folder).fingerprint)
+    changes = before.fingerprint.changes_to(build_bundle(folder).fingerprint)
     assert [(change.component, change.touches) for change in changes] == [("rows", ("semantics",))]

@@ -6,7 +6,7 @@ import pytest
 
 from histories.kinds import definition_files
 from rivertwice.definition.definition import Definition, parse_files
-from rivertwice.definition.upgrade import Way, WayKind, decide_way, explain_accepted, has_same_windows
+from rivertwice.definition.upgrade import Way, WayKind, decide_way, has_same_windows
 
 Edits = tuple[tuple[str, str], ...]
 
@@ -80,7 +80,7 @@ def test_a_person_must_accept_the_rows_after_a_change_of(change: str) -> None:
     for way in (decide_way(old, new), decide_way(new, old)):
         assert way.kind == WayKind.ACCEPTED
     assert why in decide_way(old, new).text
-    assert why in explain_accepted(decide_way(old, new), "histories@v2")
+    assert why in decide_way(old, new).explain_accepted("histories@v2")
 
 
 @pytest.mark.parametrize(("old", "new"), OTHER_KINDS)

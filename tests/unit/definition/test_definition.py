@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from homes.project import FLIGHTS, REPOSITORY, edit_yaml, make_project, replace_text, write_definition
 from rivertwice.cli.main import cli
 from rivertwice.core.errors import DefinitionError
-from rivertwice.definition.bundle import build_bundle, bundle_id, load_bundle, rename
+from rivertwice.definition.bundle import build_bundle, bundle_id, load_bundle
 from rivertwice.definition.definition import load_all, load_definition, parse_files, read_files
 from rivertwice.definition.json_schema_file import schema_of_definitions
 from rivertwice.definition.parts import format_duration, parse_duration
@@ -170,5 +170,5 @@ def test_a_stored_definition_with_a_removed_field_is_read_without_it(
     write_definition(settings.frozen_definitions / "flight_delays", files)
     stored = load_bundle(bundles, bundle_id(files))
     assert (stored.definition, stored.fingerprint) == (before.definition, before.fingerprint)
-    assert rename(stored, "flight_delays@v2").fingerprint.semantics == before.fingerprint.semantics
+    assert stored.renamed("flight_delays@v2").fingerprint.semantics == before.fingerprint.semantics
     assert build_bundle(settings.definition_folder("flight_delays")).definition == before.definition

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from homes.one_source import FOLD, FOLD_YAML, define_fold
 from rivertwice.core.errors import DefinitionError, FoldError, RequestError
 from rivertwice.definition.definition import parse_files
-from rivertwice.definition.fingerprint import compare_fingerprints, fingerprint_of
+from rivertwice.definition.fingerprint import fingerprint_of
 from rivertwice.definition.fold_code import check_fold, normalise_fold
 from rivertwice.definition.folds import Fields, FoldRun, FoldValueError, coerce_value
 from rivertwice.definition.kinds.stateful import FOREVER_MS
@@ -153,7 +153,7 @@ def test_what_a_fold_may_well_use_is_accepted() -> None:
 def test_only_comments_and_blank_lines_change_no_fingerprint_of_a_fold() -> None:
     ours = fingerprint_of(define_fold())
     assert fingerprint_of(define_fold(fold="# new\n\n" + FOLD.replace("  # the sum", ""))).hashes() == ours.hashes()
-    other = compare_fingerprints(ours, fingerprint_of(define_fold(fold=FOLD.replace("+ event", "- event"))))
+    other = ours.changes_to(fingerprint_of(define_fold(fold=FOLD.replace("+ event", "- event"))))
     assert [(one.component, one.touches) for one in other] == [("fold", ("state", "semantics"))]
     text = 'def fold(state, event):\n    """One\n\n    # not a comment"""\n    return None, []  # one\n'
     assert normalise_fold(text) == text.replace("  # one\n", "")

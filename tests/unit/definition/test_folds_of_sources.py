@@ -11,7 +11,7 @@ import yaml
 
 from rivertwice.core.errors import DefinitionError, FoldError
 from rivertwice.definition.definition import Definition, parse_files
-from rivertwice.definition.fingerprint import compare_fingerprints, fingerprint_of
+from rivertwice.definition.fingerprint import fingerprint_of
 from rivertwice.definition.folds import FoldRun
 from rivertwice.definition.lint import contract_of, lint_definition
 from rivertwice.engine.folds import LINES, PLACE, fold_spec, follow_key, follow_keys
@@ -159,7 +159,7 @@ def test_a_failing_fold_names_the_topic_of_its_record() -> None:
 def test_a_change_of_either_source_is_seen(
     changes: list[tuple[str, str]], component: str, touches: tuple[str, ...]
 ) -> None:
-    found = {one.component: one.touches for one in compare_fingerprints(fingerprint_of(define()), fingerprint_of(define(*changes)))}  # fmt: skip
+    found = {one.component: one.touches for one in fingerprint_of(define()).changes_to(fingerprint_of(define(*changes)))}  # fmt: skip
     assert found[component] == touches
 
 
@@ -171,7 +171,7 @@ def test_the_order_of_sources_decides_results_and_its_declaration_does_not() -> 
     document["sources"] = dict(reversed(document["sources"].items()))
     text = yaml.safe_dump(document, sort_keys=False).encode()
     turned = fingerprint_of(parse_files({"pipeline.yaml": text, "fold.py": FOLD.encode()}, "p"))
-    changed = {one.component: one.touches for one in compare_fingerprints(ours, turned)}
+    changed = {one.component: one.touches for one in ours.changes_to(turned)}
     assert changed == {"fold_sources": ("state", "semantics")}
 
 

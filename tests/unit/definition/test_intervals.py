@@ -9,7 +9,7 @@ import pytest
 from homes.one_source import INTERVAL, INTERVAL_SQL, INTERVAL_YAML, define_interval
 from rivertwice.core.errors import DefinitionError
 from rivertwice.definition.definition import Definition, parse_files
-from rivertwice.definition.fingerprint import compare_fingerprints, fingerprint_of
+from rivertwice.definition.fingerprint import fingerprint_of
 from rivertwice.definition.kinds import KINDS
 from rivertwice.definition.kinds.intervals import Intervals
 
@@ -50,9 +50,7 @@ def test_another_reach_is_another_meaning(other: str) -> None:
         parts |= {"lookback": "4 minutes"}
     window = "{" + ", ".join(f"{key}: {value}" for key, value in parts.items()) + "}"
     keys = "[k, at, seen_at]"
-    changes = compare_fingerprints(
-        fingerprint_of(define_interval(keys=keys)), fingerprint_of(define_interval(window, keys=keys))
-    )
+    changes = fingerprint_of(define_interval(keys=keys)).changes_to(fingerprint_of(define_interval(window, keys=keys)))
     assert [change.component for change in changes] == ["window"]
     assert set(changes[0].touches) == {"state", "semantics"}
 

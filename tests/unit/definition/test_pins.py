@@ -10,9 +10,9 @@ import pytest
 from homes.orders import ORDERS, REGISTERED, copy_orders, orders
 from homes.project import FLIGHTS, replace_text
 from rivertwice.core.errors import DefinitionError, RequestError
-from rivertwice.definition.bundle import build_bundle, load_bundle, save_bundle
+from rivertwice.definition.bundle import build_bundle, load_bundle
 from rivertwice.definition.definition import load_definition
-from rivertwice.definition.fingerprint import compare_fingerprints, fingerprint_of
+from rivertwice.definition.fingerprint import fingerprint_of
 from rivertwice.definition.pinned_files import read_pinned
 from rivertwice.definition.schema_folder import FolderRegistry
 from rivertwice.definition.schema_refresh import plan_refresh
@@ -32,7 +32,7 @@ def changed(text: str, field: int, **props: object) -> str:
 def test_a_bundle_holds_the_schemas_and_decodes_by_them_for_ever(tmp_path: Path) -> None:
     folder = copy_orders(tmp_path / "pipelines")
     bundle = build_bundle(folder)
-    save_bundle(bundle, tmp_path / "bundles")
+    bundle.save(tmp_path / "bundles")
     for path in folder.glob("schemas/*"):
         path.unlink()
     again = load_bundle(tmp_path / "bundles", bundle.id)
@@ -46,7 +46,7 @@ def test_another_writer_changes_decode_and_results_but_no_state(tmp_path: Path) 
     before = fingerprint_of(load_definition(folder))
     (folder / "schemas" / "orders-3.avsc").unlink()
     after = fingerprint_of(load_definition(folder))
-    assert [change.component for change in compare_fingerprints(before, after)] == ["pinned"]
+    assert [change.component for change in before.changes_to(after)] == ["pinned"]
     assert (before.state == after.state, before.decode == after.decode, before.semantics == after.semantics) == (
         True,
         False,

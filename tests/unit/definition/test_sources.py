@@ -10,7 +10,7 @@ import yaml
 from histories import two_sources as two
 from rivertwice.core.errors import DefinitionError
 from rivertwice.definition.definition import parse_files
-from rivertwice.definition.fingerprint import compare_fingerprints, fingerprint_of
+from rivertwice.definition.fingerprint import fingerprint_of
 from rivertwice.definition.lint import LintLevel, contract_of, lint_definition
 from rivertwice.engine.relations import metric_names
 from rivertwice.engine.session import watermark_confs
@@ -71,7 +71,7 @@ def test_one_source_keeps_its_names_and_sets_no_policy() -> None:
 )
 def test_a_change_of_either_source_is_seen(changes: dict[str, Any], component: str, touches: tuple[str, ...]) -> None:
     before, after = fingerprint_of(two.two_sources()), fingerprint_of(two.two_sources(**changes))
-    assert [(one.component, one.touches) for one in compare_fingerprints(before, after)] == [(component, touches)]
+    assert [(one.component, one.touches) for one in before.changes_to(after)] == [(component, touches)]
 
 
 @pytest.mark.usefixtures("lifted")

@@ -10,7 +10,7 @@ from homes.one_source import define_windows
 from homes.project import FLIGHTS, REPOSITORY
 from rivertwice.core.errors import DefinitionError
 from rivertwice.definition.definition import load_definition
-from rivertwice.definition.fingerprint import compare_fingerprints, fingerprint_of
+from rivertwice.definition.fingerprint import fingerprint_of
 
 
 @pytest.mark.parametrize(
@@ -78,5 +78,5 @@ def test_another_kind_of_windows_is_another_state_and_other_semantics() -> None:
         )
     ]
     assert len({one.state for one in kinds}) == len({one.semantics for one in kinds}) == 3
-    changes = {change.component: change.touches for change in compare_fingerprints(kinds[0], kinds[1])}
+    changes = {change.component: change.touches for change in kinds[0].changes_to(kinds[1])}
     assert changes["window"] == ("state", "semantics")

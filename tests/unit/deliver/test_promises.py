@@ -12,7 +12,7 @@ from homes.project import FLIGHTS, make_project, write_definition
 from rivertwice.cli.main import cli
 from rivertwice.core.errors import DefinitionError
 from rivertwice.core.settings import Settings
-from rivertwice.definition.bundle import Bundle, build_bundle, bundle_id, load_bundle, save_bundle, write_folder
+from rivertwice.definition.bundle import Bundle, build_bundle, bundle_id, load_bundle
 from rivertwice.definition.definition import Definition, load_definition
 from rivertwice.definition.fingerprint import fingerprint_of
 from rivertwice.definition.lint import LintLevel, contract_of, lint_definition
@@ -128,9 +128,9 @@ def test_a_stored_definition_with_a_webhook_still_loads_and_upgrades(tmp_path: P
     text = new.files["pipeline.yaml"].decode().replace(f"{{{KAFKA}}}", f"{{{KAFKA}, {WEBHOOK}}}")
     files = {**new.files, "pipeline.yaml": text.encode()}
     stored = Bundle(bundle_id(files), files, new.fingerprint, new.definition)
-    save_bundle(stored, tmp_path / "bundles")
+    stored.save(tmp_path / "bundles")
     old = load_bundle(tmp_path / "bundles", stored.id)
     assert (list(old.definition.deliver), old.fingerprint.hashes()) == (["k"], new.fingerprint.hashes())
     assert decide_upgrade(old, new, old.fingerprint.hashes()).way == UpgradeKind.SAME
-    write_folder(stored, settings.frozen_definitions / "p")
+    stored.write_folder(settings.frozen_definitions / "p")
     assert list(load_definition(settings.definition_folder("p")).deliver) == ["k"]

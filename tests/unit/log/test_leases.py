@@ -15,8 +15,6 @@ from rivertwice.log.leases import (
     LogState,
     RaceLevel,
     RetentionClaim,
-    clock_at,
-    first_at_risk,
     select_samples,
     view_leases,
     worst_of,
@@ -41,14 +39,14 @@ def stamped(offset: int, age: timedelta) -> dict[tuple[int, int], int]:
 
 
 def test_the_first_offset_at_risk_is_the_first_that_only_kafka_has() -> None:
-    assert first_at_risk(claim(10, 80), 0, log()) == 40
-    assert first_at_risk(claim(50, 80), 0, log()) == 50
-    assert first_at_risk(claim(10, 40), 0, log()) is None
-    assert first_at_risk(claim(100, None), 0, log()) is None
+    assert claim(10, 80).first_at_risk(0, log()) == 40
+    assert claim(50, 80).first_at_risk(0, log()) == 50
+    assert claim(10, 40).first_at_risk(0, log()) is None
+    assert claim(100, None).first_at_risk(0, log()) is None
 
 
 def test_the_stream_needs_kafka_even_where_the_archive_has_the_records() -> None:
-    assert first_at_risk(claim(30, None, kafka_only=True), 0, log()) == 30
+    assert claim(30, None, kafka_only=True).first_at_risk(0, log()) == 30
     assert select_samples([claim(30, None, kafka_only=True), claim(30, None)], log()) == {(0, 30), (0, 40)}
 
 
@@ -93,12 +91,12 @@ def test_a_topic_kept_for_ever_has_no_clock() -> None:
 
 def test_the_clock_of_bytes_is_what_is_free_over_the_measured_pace() -> None:
     state = log(retention=None, retention_bytes=10_000, record_bytes={0: 100.0}, per_second={0: 2.0})
-    clock = clock_at(state, 0, 40, NOW)  # 60 records of 100 bytes lie behind offset 40; 200 bytes come a second
+    clock = state.clock_at(0, 40, NOW)  # 60 records of 100 bytes lie behind offset 40; 200 bytes come a second
     assert clock == Clock(NOW + timedelta(seconds=20), timedelta(seconds=20), 0.4)
-    assert clock_at(replace(state, per_second={}), 0, 40, NOW).left is None
+    assert replace(state, per_second={}).clock_at(0, 40, NOW).left is None
     both = replace(state, retention=10 * HOUR, stamps=stamped(40, HOUR))
-    assert clock_at(both, 0, 40, NOW).left == timedelta(seconds=20)
-    assert clock_at(both, 0, 40, NOW).share == 0.4
+    assert both.clock_at(0, 40, NOW).left == timedelta(seconds=20)
+    assert both.clock_at(0, 40, NOW).share == 0.4
 
 
 bounds = st.tuples(st.integers(0, 50), st.integers(0, 50)).map(lambda pair: (min(pair), max(pair)))
@@ -127,8 +125,8 @@ def test_older_segments_of_the_archive_are_served_and_their_hole_is_lost() -> No
 
 
 def test_a_partition_without_a_known_first_offset_is_needed_from_its_begin() -> None:
-    assert first_at_risk(claim(0, 80), 0, log(begin={}, archived={})) == 0
-    assert first_at_risk(claim(0, 80), 0, log(begin={}, end={}, archived={})) is None
+    assert claim(0, 80).first_at_risk(0, log(begin={}, archived={})) == 0
+    assert claim(0, 80).first_at_risk(0, log(begin={}, end={}, archived={})) is None
 
 
 def test_the_levels_change_below_their_limits_and_not_at_them() -> None:
@@ -157,20 +155,20 @@ def test_what_an_older_segment_of_the_archive_holds_is_not_lost() -> None:
 
 def test_bytes_run_out_at_the_pace_at_which_they_arrive() -> None:
     by_bytes = log(retention=None, retention_bytes=10_000, record_bytes={0: 100.0}, per_second={0: 2.0})
-    clock = clock_at(by_bytes, 0, 40, NOW)  # 60 records of 100 bytes lie behind it, 4,000 bytes are free
+    clock = by_bytes.clock_at(0, 40, NOW)  # 60 records of 100 bytes lie behind it, 4,000 bytes are free
     assert (clock.left, clock.share) == (timedelta(seconds=20), 0.4)
     assert clock.deadline == NOW + timedelta(seconds=20)
-    still = clock_at(replace(by_bytes, per_second={}), 0, 40, NOW)
+    still = replace(by_bytes, per_second={}).clock_at(0, 40, NOW)
     assert (still.left, still.deadline, still.share) == (None, None, 0.4)
-    full = clock_at(replace(by_bytes, retention_bytes=5_000), 0, 40, NOW)
+    full = replace(by_bytes, retention_bytes=5_000).clock_at(0, 40, NOW)
     assert (full.left, full.share) == (timedelta(0), 0.0)
 
 
 def test_of_time_and_bytes_the_one_that_runs_out_first_counts() -> None:
     both = log(stamps=stamped(40, HOUR), retention_bytes=10_000, record_bytes={0: 100.0}, per_second={0: 2.0})
-    clock = clock_at(both, 0, 40, NOW)
+    clock = both.clock_at(0, 40, NOW)
     assert (clock.left, clock.share) == (timedelta(seconds=20), 0.4)
-    slow = clock_at(replace(both, per_second={0: 0.000001}), 0, 40, NOW)
+    slow = replace(both, per_second={0: 0.000001}).clock_at(0, 40, NOW)
     assert (slow.left, slow.share) == (9 * HOUR, 0.4)
 
 
@@ -178,11 +176,11 @@ def test_a_topic_that_keeps_for_ever_has_no_clock() -> None:
     assert not log(retention=None).finite
     assert log().finite
     assert log(retention=None, retention_bytes=1).finite
-    assert clock_at(log(retention=None), 0, 40, NOW) == NO_CLOCK
+    assert log(retention=None).clock_at(0, 40, NOW) == NO_CLOCK
 
 
 def test_a_record_from_the_future_has_all_its_time_left() -> None:
-    clock = clock_at(log(stamps=stamped(40, -20 * HOUR)), 0, 40, NOW)
+    clock = log(stamps=stamped(40, -20 * HOUR)).clock_at(0, 40, NOW)
     assert (clock.left, clock.share) == (30 * HOUR, 1.0)
 
 
@@ -197,6 +195,6 @@ def test_the_levels_are_four_and_the_worse_is_the_larger() -> None:
 
 def test_a_topic_that_may_keep_no_byte_has_no_time_left() -> None:
     none = log(retention=None, retention_bytes=0, record_bytes={0: 100.0})
-    assert clock_at(none, 0, 40, NOW).share == 0.0
+    assert none.clock_at(0, 40, NOW).share == 0.0
     one = log(retention=None, retention_bytes=1, record_bytes={0: 0.0})
-    assert clock_at(one, 0, 40, NOW).share == 1.0
+    assert one.clock_at(0, 40, NOW).share == 1.0

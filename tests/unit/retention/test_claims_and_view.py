@@ -32,7 +32,6 @@ from rivertwice.retention.view import (
     claim_stream,
     claim_truth,
     observe_claims,
-    retention_to_plain,
     unarchived_clock,
 )
 from rivertwice.timeline.dead_letters import Amendment, DeadLetter, RecordAddress
@@ -128,17 +127,14 @@ def test_the_worst_is_told_in_one_line_and_nothing_if_all_is_well() -> None:
     log = LogState("events", "id", {0: 20}, {0: 100}, {})
     clock, waiting = unarchived_clock(log, NOW)
     lost = view_leases([claim_stream("t1", {0: 5})], log, NOW)
-    plain = retention_to_plain(RetentionView("p", [TopicView(log, True, lost, clock, waiting)], []), NOW)
+    plain = RetentionView("p", [TopicView(log, True, lost, clock, waiting)], []).to_plain(NOW)
     assert (waiting, plain["unarchived"]["deadline"]) == (80, None)
     assert plain["worst"]["lost"] == 15
     assert "topic" not in plain["leases"][0]
-    assert retention_to_plain(RetentionView("p", [TopicView(log, True, (), clock, waiting)], []), NOW)["worst"] is None
+    assert RetentionView("p", [TopicView(log, True, (), clock, waiting)], []).to_plain(NOW)["worst"] is None
     assert summary_of(plain) == "stream t1 needs events/0 [5, 100]: 15 records are lost"
     well = view_leases([claim_stream("t1", {0: 25})], log, NOW)
-    assert (
-        summary_of(retention_to_plain(RetentionView("p", [TopicView(log, True, well, clock, waiting)], []), NOW))
-        is None
-    )
+    assert summary_of(RetentionView("p", [TopicView(log, True, well, clock, waiting)], []).to_plain(NOW)) is None
 
 
 def test_only_the_very_gap_that_was_named_can_be_accepted() -> None:
@@ -163,7 +159,7 @@ def view_of(log: LogState, *needs: RetentionClaim, same: bool = True) -> TopicVi
 
 
 def plain_of(*topics: TopicView, gaps: tuple[dict[str, object], ...] = ()) -> dict[str, Any]:
-    return retention_to_plain(RetentionView("p", topics, gaps), NOW)
+    return RetentionView("p", topics, gaps).to_plain(NOW)
 
 
 def test_what_the_archive_lacks_is_counted_with_its_shortest_clock() -> None:
@@ -224,7 +220,7 @@ def test_the_worst_of_a_view_is_first_whatever_topic_it_is_of() -> None:
     assert [one.topic for one in found.leases] == ["a", "b"]
     assert found.worst is not None
     assert found.worst.topic == "a"
-    together = retention_to_plain(found, NOW)
+    together = found.to_plain(NOW)
     assert (together["same_topic"], together["unarchived"]["records"]) == (True, 160)
 
 

@@ -15,14 +15,7 @@ from rivertwice.log.gaps import Gap, GapReason
 from rivertwice.log.leases import LogState, view_leases
 from rivertwice.retention import accept
 from rivertwice.retention.summary import summary_of, topics_in
-from rivertwice.retention.view import (
-    RetentionView,
-    TopicView,
-    claim_stream,
-    observe_claims,
-    retention_to_plain,
-    unarchived_clock,
-)
+from rivertwice.retention.view import RetentionView, TopicView, claim_stream, observe_claims, unarchived_clock
 from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.lineage import Timeline, create_timeline
 from rivertwice.timeline.sequence import move_head
@@ -53,19 +46,19 @@ def test_every_topic_has_its_own_claims(settings: Settings) -> None:
 
 
 def test_the_worst_of_all_topics_is_told_with_its_topic() -> None:
-    plain = retention_to_plain(RetentionView("p", [view("a", 0), view("b", 20)], []), NOW)
+    plain = RetentionView("p", [view("a", 0), view("b", 20)], []).to_plain(NOW)
     assert [one["topic"] for one in topics_in(plain)] == ["a", "b"]
     assert plain["unarchived"]["records"] == 180
     assert [(lease["topic"], lease["lost"]) for lease in plain["leases"]] == [("b", 15), ("a", 0)]
     assert summary_of(plain) == "stream t1 needs b/0 [5, 100]: 15 records are lost"
     assert "b/0" in _text(plain, None)
-    again = retention_to_plain(RetentionView("p", [view("a", 0), view("b", 0, same=False)], []), NOW)
+    again = RetentionView("p", [view("a", 0), view("b", 0, same=False)], []).to_plain(NOW)
     assert not again["same_topic"]
     assert str(summary_of(again)).startswith("topic b was deleted")
 
 
 def test_a_single_topics_view_is_as_it_always_was() -> None:
-    plain = retention_to_plain(RetentionView("p", [view("a", 20)], []), NOW)
+    plain = RetentionView("p", [view("a", 20)], []).to_plain(NOW)
     names = "pipeline at topic same_topic retention_s retention_bytes kafka archive unarchived worst leases gaps"
     assert list(plain) == names.split()
     assert "topic" not in plain["leases"][0]

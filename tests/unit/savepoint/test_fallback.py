@@ -12,7 +12,7 @@ from rivertwice.core.instants import utc_now
 from rivertwice.savepoint.catalogue import list_savepoints
 from rivertwice.savepoint.operations import fall_back as fall_back_module
 from rivertwice.savepoint.operations import record, restore
-from rivertwice.savepoint.operations.fall_back import describe_fallen, fall_back, select_candidates
+from rivertwice.savepoint.operations.fall_back import fall_back, select_candidates
 from rivertwice.savepoint.operations.record import FallBackReport, read_fall_back, read_operations, write_fall_back
 from rivertwice.savepoint.records import encode_record
 from rivertwice.savepoint.take import take_savepoint
@@ -39,7 +39,7 @@ def test_the_newest_proved_takes_the_place_and_the_intent_is_left_alone(world):
     fallen = fall_back(settings, "p", progress=print)
     assert (fallen.report.savepoint, fallen.report.forked_at, fallen.report.replayed) == (newer.id, 6, 1)
     assert (head(home), Intent.load(home), fallen.passed_over) == ("t2", before, {})
-    assert "timeline t2 continues after batch 6" in describe_fallen(fallen, 1.0)
+    assert "timeline t2 continues after batch 6" in fallen.describe(1.0)
 
 
 def damage_file(newer, folder):
@@ -69,7 +69,7 @@ def test_a_damaged_one_is_passed_over_by_name_for_the_next_older(world, damage, 
     fallen = fall_back(world.settings, "p", progress=print)
     assert fallen.report.savepoint == world.taken.id
     assert why in fallen.passed_over[newer.id]
-    assert newer.id in describe_fallen(fallen, 1.0)
+    assert newer.id in fallen.describe(1.0)
 
 
 def test_a_damaged_manifest_does_not_hide_the_older(world):

@@ -24,7 +24,7 @@ from rivertwice.core.errors import (
     ServiceError,
 )
 from rivertwice.core.instants import utc_now
-from rivertwice.savepoint.catalogue import list_savepoints, load_savepoint, verify_files
+from rivertwice.savepoint.catalogue import list_savepoints, load_savepoint
 from rivertwice.savepoint.manifest import StateBase
 from rivertwice.savepoint.operations import record
 from rivertwice.savepoint.operations.effects import abandon_operation
@@ -68,7 +68,7 @@ def check_planned(world, report, operation):
     check_restored(world, report, operation)
     home, base = world.home, load_savepoint(world.home, report.savepoint)
     assert (base.manifest.batch, base.manifest.timeline, base.status, base.leases) == (6, "t1", "taken", ())
-    assert verify_files(base) == base.manifest.size
+    assert base.verify_files() == base.manifest.size
     for path in base.manifest.files:
         saved = home.savepoints / base.id / "checkpoint" / path
         assert (home.checkpoint("t2") / path).read_bytes() == saved.read_bytes()

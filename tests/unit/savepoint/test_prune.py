@@ -13,7 +13,7 @@ from homes.savepoint import NOW, add_timeline, make_home, row, savepoint, write_
 from rivertwice.cli.main import cli
 from rivertwice.core.errors import RequestError, SavepointError
 from rivertwice.savepoint import prune
-from rivertwice.savepoint.catalogue import list_savepoints, savepoint_store, select_newest, verify_files
+from rivertwice.savepoint.catalogue import list_savepoints, savepoint_store, select_newest
 from rivertwice.savepoint.operations.record import OperationStep, Restore, write_operation
 from rivertwice.savepoint.prune import (
     delete_savepoint,
@@ -152,7 +152,7 @@ def test_a_prune_that_died_after_its_mark_leaves_what_was_leased(tmp_path):
     taken.store.put(f"{taken.id}/deleting.json", encode_record({"at": "x", "decided": False}))  # and died
     assert prune_savepoints(home, keep=0, now=NOW).deleted == ()
     assert [s.id for s in list_savepoints(home)] == [taken.id]
-    assert verify_files(taken) == taken.manifest.size
+    assert taken.verify_files() == taken.manifest.size
 
 
 def test_a_decided_deletion_is_finished_although_a_lease_was_put_too_late(tmp_path):

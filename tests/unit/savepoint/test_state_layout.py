@@ -8,7 +8,7 @@ import pytest
 
 from homes.ledger import NOW
 from homes.project import make_project
-from rivertwice.definition.bundle import build_bundle, save_bundle
+from rivertwice.definition.bundle import build_bundle
 from rivertwice.savepoint.plan import load_state_definition
 from rivertwice.savepoint.take import beginning_of
 from rivertwice.timeline.lineage import Fork, Timeline, create_timeline
@@ -35,7 +35,7 @@ def test_a_replay_lays_the_state_out_as_the_timeline_began(began_with: int, tmp_
     )
     home = settings.pipeline("p")
     bundle = build_bundle(settings.definitions / "p")
-    save_bundle(bundle, home.bundles)
+    bundle.save(home.bundles)
     offsets, hashes = {"e": {"0": 0}}, bundle.fingerprint.hashes()
     line = Timeline("p", "t1", None, 0, offsets, bundle.id, hashes, "c", {"e": "id"}, NOW, began_with)
     create_timeline(home, line)

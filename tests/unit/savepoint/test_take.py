@@ -9,7 +9,7 @@ from homes.savepoint import NOW, add_timeline, make_home, row, write_checkpoint
 from rivertwice.core.errors import LedgerError, LostRaceError, RequestError, SavepointError
 from rivertwice.savepoint import catalogue
 from rivertwice.savepoint import catalogue as hotcopy
-from rivertwice.savepoint.catalogue import download, hot_copy, list_savepoints, load_savepoint, verify_files
+from rivertwice.savepoint.catalogue import hot_copy, list_savepoints, load_savepoint
 from rivertwice.savepoint.manifest import require_savepoint_id
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.savepoint.trim import select_batch, select_surplus
@@ -96,7 +96,7 @@ def test_takes_at_the_same_time_do_not_disturb_each_other(tmp_path):
     with ThreadPoolExecutor(4) as pool:
         taken = list(pool.map(lambda _: take_savepoint(settings, "p", now=NOW), range(4)))
     assert len({savepoint.id for savepoint in taken}) == 4
-    assert [verify_files(savepoint) for savepoint in taken] == [taken[0].manifest.size] * 4
+    assert [savepoint.verify_files() for savepoint in taken] == [taken[0].manifest.size] * 4
     assert list(home.scratch.iterdir()) == []
 
 
@@ -108,20 +108,20 @@ def test_a_flipped_byte_a_missing_and_an_added_file_are_refused(tmp_path):
         (lambda root: (root / "state/0/0/99.zip").write_text("x"), "99.zip is not in the manifest"),
     ):
         taken = take_savepoint(settings, "p", now=NOW)
-        assert verify_files(taken) == taken.manifest.size
+        assert taken.verify_files() == taken.manifest.size
         damage(home.savepoints / taken.id / "checkpoint")
         with pytest.raises(SavepointError, match=said):
-            verify_files(taken)
+            taken.verify_files()
 
 
 def test_a_download_of_a_damaged_savepoint_leaves_nothing(tmp_path):
     settings, home = make_home(tmp_path)
     taken = take_savepoint(settings, "p", now=NOW)
-    download(taken, home.scratch / "good")
+    taken.download(home.scratch / "good")
     assert (home.scratch / "good/commits/3").exists()
     (home.savepoints / taken.id / "checkpoint/metadata").write_text('{"id":"r"}')
     with pytest.raises(SavepointError, match="damaged"):
-        download(taken, home.scratch / "bad")
+        taken.download(home.scratch / "bad")
     assert [path.name for path in home.scratch.iterdir()] == ["good"]
 
 

@@ -13,7 +13,7 @@ from homes.savepoint import FINGERPRINT, NOW, add_timeline, row
 from rivertwice.core.errors import FingerprintError, RequestError
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.settings import Settings
-from rivertwice.definition.bundle import Bundle, build_bundle, save_bundle
+from rivertwice.definition.bundle import Bundle, build_bundle
 from rivertwice.definition.upgrade import decide_upgrade
 from rivertwice.savepoint.operations.fork import plan_child
 from rivertwice.savepoint.operations.record import Restore, read_operations, write_operation
@@ -41,7 +41,7 @@ def test_an_upgrades_child_runs_the_new_definition_from_the_same_fork(
     home: PipelineHome, bundles: tuple[Bundle, Bundle]
 ) -> None:
     _, new = bundles
-    save_bundle(new, home.bundles)
+    new.save(home.bundles)
     add_timeline(home, "t1")
     parent = Timeline.load(home, "t1")
     plain = plan_child(home, parent, row(6), OPERATION, NOW)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from rivertwice.core.errors import RequestError
 from rivertwice.core.settings import Settings
 from rivertwice.storage.local import replace_json
-from rivertwice.stream.checkpoint import Goal, covers, has_caught_up, is_asked_to_drain
+from rivertwice.stream.checkpoint import Goal, covers, is_asked_to_drain
 
 GOAL = Goal("t2", "rewind-1", {"flights": {"0": 10, "1": 7}}, 5_000)
 
@@ -29,7 +29,7 @@ def test_a_goal_survives_a_command_line():
     ],
 )
 def test_a_timeline_has_caught_up_when_no_partition_or_watermark_lags(ends, watermark, there):
-    assert has_caught_up(GOAL, {"flights": ends}, watermark) is there
+    assert GOAL.is_reached_by({"flights": ends}, watermark) is there
 
 
 @given(

@@ -16,7 +16,7 @@ from homes.project import make_project
 from rivertwice.core.errors import FingerprintError, LostRaceError
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.settings import Settings
-from rivertwice.definition.bundle import Bundle, build_bundle, save_bundle
+from rivertwice.definition.bundle import Bundle, build_bundle
 from rivertwice.log.leases import RetentionClaim
 from rivertwice.retention.view import observe_claims
 from rivertwice.storage.table import Table
@@ -38,7 +38,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Settings, 
     settings = make_project(tmp_path, {"p": {"pipeline.yaml": YAML, "transform.sql": SQL}})
     home = settings.pipeline("p")
     bundle = build_bundle(settings.definitions / "p")
-    save_bundle(bundle, home.bundles)
+    bundle.save(home.bundles)
     monkeypatch.setattr(begin.kafka, "topic_id", lambda *_: "id")
     monkeypatch.setattr(begin.kafka, "cluster_id", lambda *_: "c")
     monkeypatch.setattr(begin.kafka, "begin_offsets", lambda *_: {0: 0})
@@ -86,7 +86,7 @@ def test_a_start_killed_after_any_step_is_continued_by_the_next(
     assert cover.as_of == {"flights": {0: 0}}
     killed = facts(home)
     other = replace(settings, home=tmp_path / "never killed")
-    save_bundle(bundle, other.pipeline("p").bundles)
+    bundle.save(other.pipeline("p").bundles)
     record_load(other.pipeline("p"), load, ZONES)
     start(other, bundle)
     assert facts(other.pipeline("p")) == killed

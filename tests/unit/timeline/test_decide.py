@@ -16,7 +16,6 @@ from rivertwice.timeline.dead_letters import (
     DeadLetter,
     Decision,
     RecordAddress,
-    is_amended,
     select_discards,
 )
 
@@ -55,5 +54,5 @@ def test_an_earlier_decision_of_somebody_else_is_replaced(earlier: Amendment) ->
 
 def test_an_amendment_is_the_same_only_with_the_same_value() -> None:
     made = letter(1, amendment=decided(AMEND, b"x"))
-    assert is_amended(made, b"x", ASKED)
-    assert not is_amended(made, b"y", ASKED)
+    assert made.is_amended(b"x", ASKED)
+    assert not made.is_amended(b"y", ASKED)

@@ -14,7 +14,7 @@ from homes.backfill import HOUR, RESULT, YAML, add_timeline
 from homes.ledger import NOW, ledger_row
 from homes.project import make_project
 from rivertwice.core.errors import TableDamageError
-from rivertwice.definition.bundle import build_bundle, save_bundle
+from rivertwice.definition.bundle import build_bundle
 from rivertwice.storage.table import Table
 from rivertwice.timeline.ledger import LEDGER_KEY, append_ledger
 from rivertwice.timeline.lineage import Fork, path_ledger
@@ -58,7 +58,7 @@ class SessionHome:
         settings = make_project(folder, {"p": files})
         self.home = settings.pipeline("p")
         self.bundle = build_bundle(settings.definitions / "p")
-        save_bundle(self.bundle, self.home.bundles)
+        self.bundle.save(self.home.bundles)
         add_timeline(self.home, self.bundle, "t1", None, 0)
         move_head(self.home, "t1", reason="first start", expected_seq=0, now=NOW)
         self.definition, self.chance = self.bundle.definition, random.Random(seed)

@@ -11,7 +11,7 @@ from histories.kinds import definition_files
 from homes.backfill import SQL, YAML
 from rivertwice.backfill.recompute import decodes_alike, keeps_zones
 from rivertwice.definition.definition import Definition, parse_files
-from rivertwice.definition.fingerprint import ChangedComponent, compare_fingerprints, fingerprint_of
+from rivertwice.definition.fingerprint import ChangedComponent, fingerprint_of
 from rivertwice.versions.try_model import (
     Retyped,
     SchemaChange,
@@ -35,7 +35,7 @@ def parsed(*changes: tuple[str, str], sql: str = SQL) -> Definition:
 
 
 def changes_of(old: Definition, new: Definition) -> list[ChangedComponent]:
-    return compare_fingerprints(fingerprint_of(old), fingerprint_of(new))
+    return fingerprint_of(old).changes_to(fingerprint_of(new))
 
 
 OLD = parsed()

@@ -11,7 +11,7 @@ from rivertwice.core.errors import ConfigError, DefinitionError
 from rivertwice.core.homes import require_pipeline
 from rivertwice.core.installed import base_of, split_version, version_name
 from rivertwice.core.settings import Settings
-from rivertwice.definition.bundle import build_bundle, rename
+from rivertwice.definition.bundle import build_bundle
 from rivertwice.definition.definition import load_definition
 from rivertwice.versions.plan import diff_files
 
@@ -46,12 +46,12 @@ def test_a_renamed_definition_has_the_same_meaning_under_another_name(tmp_path: 
         (folder / "pipeline.yaml").read_text().replace("name: p", 'name: "p"  # ours')
     )
     old = build_bundle(folder)
-    new = rename(old, "p@v2")
+    new = old.renamed("p@v2")
     assert (new.definition.name, new.fingerprint) == ("p@v2", old.fingerprint)
     assert new.id != old.id
     changed = [line for line in diff_files(old.files, new.files) if line[:1] in "+-" and line[:3] not in ("+++", "---")]
     assert changed == ['-name: "p"  # ours', "+name: p@v2  # ours"]
-    assert rename(old, "p") is old
+    assert old.renamed("p") is old
 
 
 def test_a_name_that_is_not_on_a_line_of_its_own_is_refused(tmp_path: Path) -> None:
@@ -60,4 +60,4 @@ def test_a_name_that_is_not_on_a_line_of_its_own_is_refused(tmp_path: Path) -> N
     yaml.write_text(yaml.read_text().replace("name: p\n", "name:\n  p\n"))
     assert load_definition(yaml.parent).name == "p"
     with pytest.raises(DefinitionError, match="write `name: p` on a separate line"):
-        rename(build_bundle(yaml.parent), "p@v2")
+        build_bundle(yaml.parent).renamed("p@v2")

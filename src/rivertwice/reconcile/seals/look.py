@@ -233,6 +233,37 @@ class ChangesSinceSeal:
         """Table to its Delta version before anything of it was read."""
         return {each.table: each.version for each in self.tables}
 
+    def find_broken(self) -> str:
+        """Return why what the newest seal proved does not hold any more; empty if it does. Pure."""
+        seal = self.seal
+        if seal is None:
+            return "no seal is on the head's path"
+        foreign = find_foreign(self.tables)
+        if foreign:
+            return foreign
+        unsealed = gaps_after(seal, self)
+        if unsealed:
+            return f"timeline {unsealed[0]} began after an accepted gap"
+        if self.gaps and self.new_publications():
+            return f"a publication since the seal may cover windows of the gap before timeline {self.gaps[0]}"
+        if self.amendments != seal.amendments:
+            return "decisions about dead letters were made since the seal"
+        if (self.stamp is None) != (seal.served is None):
+            return "the served table came or went since the seal"
+        if self.stamp is not None and seal.served is not None and self.stamp.version != seal.served.version:
+            return "another version began or ceased to serve since the seal"
+        rewritten = find_rewritten(self.tables)
+        if rewritten:
+            return rewritten
+        if has_replaced(self.tables) and self.sequence == seal.sequence:
+            return "rows of the table served were replaced without a publication or a head move"
+        return ""
+
+    def new_publications(self) -> list[Entry]:
+        """Return the publications after the seal. Pure."""
+        known = 0 if self.seal is None else self.seal.sequence
+        return [entry for entry in self.entries if entry.kind == EntryKind.PUBLICATION and entry.seq > known]
+
 
 @dataclass(frozen=True)
 class Decision:
@@ -327,7 +358,7 @@ def decide_mode(look: ChangesSinceSeal, *, full: bool = False, has_range: bool =
     """
     seal = look.seal
     asked = _asked_for(full=full, has_range=has_range)
-    reason = "; ".join(filter(None, (asked, find_foreign(look.tables)))) if asked else find_broken(look)
+    reason = "; ".join(filter(None, (asked, find_foreign(look.tables)))) if asked else look.find_broken()
     if seal is None or reason:
         return Decision(FULL, reason)
     is_same = look.last == (seal.timeline, seal.batch) and look.sequence == seal.sequence and look.stamp == seal.served
@@ -344,33 +375,6 @@ def _asked_for(*, full: bool, has_range: bool) -> str:
     return "a range was asked for" if has_range else ""
 
 
-def find_broken(look: ChangesSinceSeal) -> str:
-    """Return why what the newest seal proved does not hold any more; empty if it does. Pure."""
-    seal = look.seal
-    if seal is None:
-        return "no seal is on the head's path"
-    foreign = find_foreign(look.tables)
-    if foreign:
-        return foreign
-    unsealed = gaps_after(seal, look)
-    if unsealed:
-        return f"timeline {unsealed[0]} began after an accepted gap"
-    if look.gaps and new_publications(look):
-        return f"a publication since the seal may cover windows of the gap before timeline {look.gaps[0]}"
-    if look.amendments != seal.amendments:
-        return "decisions about dead letters were made since the seal"
-    if (look.stamp is None) != (seal.served is None):
-        return "the served table came or went since the seal"
-    if look.stamp is not None and seal.served is not None and look.stamp.version != seal.served.version:
-        return "another version began or ceased to serve since the seal"
-    rewritten = find_rewritten(look.tables)
-    if rewritten:
-        return rewritten
-    if has_replaced(look.tables) and look.sequence == seal.sequence:
-        return "rows of the table served were replaced without a publication or a head move"
-    return ""
-
-
 def gaps_after(seal: Seal, look: ChangesSinceSeal) -> list[str]:
     """Return the timelines that began after an accepted gap and that the seal does not know. Pure.
 
@@ -379,9 +383,3 @@ def gaps_after(seal: Seal, look: ChangesSinceSeal) -> list[str]:
     names = [part.timeline for part in look.path]
     sealed = names.index(seal.timeline) if seal.timeline in names else -1
     return [name for name in look.gaps if names.index(name) > sealed]
-
-
-def new_publications(look: ChangesSinceSeal) -> list[Entry]:
-    """Return the publications after the seal. Pure."""
-    known = 0 if look.seal is None else look.seal.sequence
-    return [entry for entry in look.entries if entry.kind == EntryKind.PUBLICATION and entry.seq > known]

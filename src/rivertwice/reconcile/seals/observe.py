@@ -18,7 +18,6 @@ from rivertwice.reconcile.rederive import offsets_of
 from rivertwice.reconcile.seals.look import (
     ChangesSinceSeal,
     NotIncrementalError,
-    new_publications,
     require_no_loaded,
     require_same_meaning,
     require_sealed_batch,
@@ -69,7 +68,7 @@ def observe_part(home: PipelineHome, look: ChangesSinceSeal, definitions: Path |
     tail = select_on_path(read_ledger(home, first_batch=seal.batch), look.path)
     require_sealed_batch(seal, tail)
     definition = _definition_of(home, tail[-1].bundle, definitions)
-    scope = scope_since(seal.settled_ms, definition.window.length // _MS, new_publications(look))
+    scope = scope_since(seal.settled_ms, definition.window.length // _MS, look.new_publications())
     require_no_loaded(FirstLoad.load(home), scope)
     zones = _read_zones(home, look.path, seal, scope, definition)
     places = [*select_batches(zones, scope), len(zones) - 1, *_place_of(zones, served[0])]
@@ -203,7 +202,7 @@ def _observe_copies(home: PipelineHome, look: ChangesSinceSeal, seal: Seal) -> t
         applied={name: version for name, version in applied.items() if version is not None},
         plans={
             name: plan
-            for entry in new_publications(look)
+            for entry in look.new_publications()
             if (plan := plan_of(home, name := entry.payload["backfill"])) is not None
         },
     )

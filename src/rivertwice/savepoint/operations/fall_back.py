@@ -67,6 +67,18 @@ class FallBackResult:
     report: RestoreReport | None
     passed_over: dict[str, str]
 
+    def describe(self, seconds: float) -> str:
+        """Return in one sentence what the fall-back did."""
+        passed = "".join(f"; {name} was passed over: {why}" for name, why in self.passed_over.items())
+        if self.report is None:
+            return f"another restore moved the head meanwhile{passed}"
+        report = self.report
+        return (
+            f"the damaged checkpoint of timeline {report.parent} was replaced from proved savepoint {report.savepoint}: "
+            f"{report.replayed} recorded batches replayed and equal, timeline {report.timeline} continues after batch "
+            f"{report.forked_at}; nothing served changed ({seconds:.1f} s){passed}"
+        )
+
 
 @dataclass(frozen=True)
 class Candidate:
@@ -244,19 +256,6 @@ def describe_none(pipeline: str, savepoints: Sequence[Savepoint], passed_over: d
     )
 
 
-def describe_fallen(fallen: FallBackResult, seconds: float) -> str:
-    """Return in one sentence what the fall-back did."""
-    passed = "".join(f"; {name} was passed over: {why}" for name, why in fallen.passed_over.items())
-    if fallen.report is None:
-        return f"another restore moved the head meanwhile{passed}"
-    report = fallen.report
-    return (
-        f"the damaged checkpoint of timeline {report.parent} was replaced from proved savepoint {report.savepoint}: "
-        f"{report.replayed} recorded batches replayed and equal, timeline {report.timeline} continues after batch "
-        f"{report.forked_at}; nothing served changed ({seconds:.1f} s){passed}"
-    )
-
-
 def main(argv: list[str] | None = None) -> int:
     """Fall back once; return the exit code."""
     parser = argparse.ArgumentParser(prog="rivertwice.savepoint.operations.fall_back", description=__doc__)
@@ -283,7 +282,7 @@ def main(argv: list[str] | None = None) -> int:
         pid_started=own_start(),
         at=utc_now(),
         restored=fallen is not None,
-        message=refusal if fallen is None else describe_fallen(fallen, seconds),
+        message=refusal if fallen is None else fallen.describe(seconds),
         seconds=seconds,
         savepoint=None if done is None else done.savepoint,
         timeline=None if done is None else done.timeline,

@@ -25,7 +25,7 @@ from rivertwice.core import (
     utc_now,
 )
 from rivertwice.definition import Bundle, Definition
-from rivertwice.savepoint.catalogue import ProofState, download, list_savepoints, load_savepoint, verify_files
+from rivertwice.savepoint.catalogue import ProofState, list_savepoints, load_savepoint
 from rivertwice.savepoint.feed import plan_feed, replay_source, session_of
 from rivertwice.savepoint.manifest import StateBase
 from rivertwice.savepoint.operations import engine
@@ -153,7 +153,7 @@ class RestoreEffects(OperationEffects[Restore]):
         check_restore(self.settings, self.home, self.savepoint.manifest, restore)
         if restore.step < OperationStep.CHECKED:
             for name in restore.held:
-                verify_files(load_savepoint(self.home, name))
+                load_savepoint(self.home, name).verify_files()
         base = (
             f"the checkpoint of timeline {restore.parent}"
             if restore.savepoint == StateBase.RESTING
@@ -207,7 +207,7 @@ class RestoreEffects(OperationEffects[Restore]):
             if restore.savepoint == StateBase.BEGINNING:
                 make_empty_checkpoint(work)
             else:
-                download(self.savepoint, work)
+                self.savepoint.download(work)
             definition = load_state_definition(home, manifest)
             batches = read_parent(home, restore.parent)
             plan = plan_feed(

@@ -13,8 +13,6 @@ from rivertwice.definition import (
     Way,
     WayKind,
     decide_upgrade,
-    explain_accepted,
-    explain_never,
     load_bundle,
     load_bundle_definition,
 )
@@ -140,13 +138,13 @@ def require_way(
 def _describe_beside(way: Way, pipeline: str, version: str) -> str:
     """Return how a definition that cannot continue from the state comes to serve all the same, as the end of a sentence."""
     if way.kind == WayKind.NEVER:
-        return f"start the new one under another name: {explain_never(way, pipeline)}"
+        return f"start the new one under another name: {way.explain_never(pipeline)}"
     beside = (
         f"run the new one beside it, with its past computed from the log: `rivertwice upgrade {pipeline} --new-version`"
     )
     if way.kind != WayKind.ACCEPTED:
         return beside
-    return f"{beside}; {explain_accepted(way, version)}"
+    return f"{beside}; {way.explain_accepted(version)}"
 
 
 def require_in_changelog(manifest: Manifest, newest: int | None) -> None:

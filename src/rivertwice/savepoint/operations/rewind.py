@@ -34,7 +34,7 @@ from rivertwice.definition import Definition, load_definition
 from rivertwice.engine import java_env
 from rivertwice.log import Fork as LogFork
 from rivertwice.log import StoredOffsets, kafka, marks_from_plain, observe_forks
-from rivertwice.savepoint.catalogue import ProofState, Savepoint, download, load_savepoint, verify_files
+from rivertwice.savepoint.catalogue import ProofState, Savepoint, load_savepoint
 from rivertwice.savepoint.manifest import Manifest, StateBase
 from rivertwice.savepoint.operations import engine
 from rivertwice.savepoint.operations.effects import OperationEffects, finish
@@ -56,7 +56,7 @@ from rivertwice.savepoint.operations.steps import REWIND
 from rivertwice.savepoint.plan import current_fingerprint
 from rivertwice.savepoint.take import beginning_of, fork_before_all, make_empty_checkpoint
 from rivertwice.storage import LogFile, Table
-from rivertwice.stream import Goal, covers, has_caught_up, lease_owner
+from rivertwice.stream import Goal, covers, lease_owner
 from rivertwice.timeline import (
     LATE_RECORD,
     Exit,
@@ -185,7 +185,7 @@ def run_to_goal(
         running = process.poll() is None if process is not None else owner is not None
         if not running and owner is None:
             row = last()
-            if row is not None and has_caught_up(goal, row.end_offsets, row.batch_watermark_ms):
+            if row is not None and goal.is_reached_by(row.end_offsets, row.batch_watermark_ms):
                 return
             if process is not None:
                 if row is not None and process.returncode == 0 and covers(row.end_offsets, goal.offsets):
@@ -309,7 +309,7 @@ class RewindEffects(OperationEffects[Rewind]):
 
     def check(self, rewind: Rewind) -> Rewind:
         """Read every byte of the savepoint."""
-        verify_files(self.savepoint)
+        self.savepoint.verify_files()
         self.progress(f"{rewind.id}: back to {rewind.savepoint}, on timeline {rewind.child}")
         return rewind
 
@@ -319,7 +319,7 @@ class RewindEffects(OperationEffects[Rewind]):
             if rewind.savepoint == StateBase.BEGINNING:
                 make_empty_checkpoint(work)
             else:
-                download(self.savepoint, work)
+                self.savepoint.download(work)
         return rewind
 
     def create(self, rewind: Rewind) -> Rewind:

@@ -31,7 +31,6 @@ from rivertwice.definition import (
     build_project_bundle,
     decide_upgrade,
     load_bundle,
-    save_bundle,
 )
 from rivertwice.engine import buckets_at_genesis, check_bundle
 from rivertwice.savepoint.catalogue import Savepoint
@@ -202,7 +201,7 @@ def upgrade_stream(
         require_way(decision, pipeline, beside=next_name(home), partitions=partitions, note=layout.note)
         _require_checked(settings, home, new, spark)
         base = savepoint_id or StateBase.RESTING
-    save_bundle(new, home.bundles)
+    new.save(home.bundles)
     report = restore_savepoint(
         settings,
         pipeline,
