@@ -1,13 +1,12 @@
 """The face of a package: the names that other packages import from it, each loaded when it is first asked for.
 
-A package's `__init__` imports each name of its `__all__` under `if TYPE_CHECKING:`, from the module that has it, and takes its
+A package's `__init__` imports each of these names under `if TYPE_CHECKING:`, from the module that has it, and takes its
 `__getattr__` (PEP 562) from here, which reads these imports. So `from rivertwice.storage import read_json` loads neither delta-rs nor boto3.
 """
 
 from __future__ import annotations
 
 import ast
-import sys
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
@@ -22,9 +21,9 @@ def lazy_names(package: str) -> Callable[[str], Any]:
         if home is None:
             message = f"module {package!r} has no attribute {name!r}"
             raise AttributeError(message)
-        value = getattr(import_module(home), name)
-        setattr(sys.modules[package], name, value)
-        return value
+        return getattr(
+            import_module(home), name
+        )  # not kept: one place has the name, and who replaces it there is heard
 
     return find
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         RowsMode,
         Variable,
     )
-    from rivertwice.definition.fingerprint import ChangedComponent, Fingerprint, fingerprint_of
+    from rivertwice.definition.fingerprint import ChangedComponent, fingerprint_of
     from rivertwice.definition.folds import PARTITION_SHIFT, Emitted, FoldRun, FoldSource, FoldSpec
     from rivertwice.definition.json_schema_file import schema_of_definitions
     from rivertwice.definition.kinds import Kind
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     )
     from rivertwice.definition.patterns import JAVA_ENGINE, PatternError, match_whole, matcher_of
     from rivertwice.definition.pinned_files import MAX_BYTES, file_name, proto_file_name, read_pinned, split_name
-    from rivertwice.definition.protobuf import ProtoSchema, plan_pin
+    from rivertwice.definition.protobuf import plan_pin
     from rivertwice.definition.protobuf_read import DETAIL, REASON, ProtoReader, encode_proto, indexes_of
     from rivertwice.definition.protobuf_swap import ProtoRecords
     from rivertwice.definition.refusals import FunctionRefusal, Refusals, check_sql, normalise

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rivertwice.savepoint.manifest import Manifest, StateBase, require_savepoint_id
     from rivertwice.savepoint.operations.effects import abandon_operation, find_abandonable
     from rivertwice.savepoint.operations.engine import ShownStep
-    from rivertwice.savepoint.operations.fall_back import FallBackPlan, FallBackResult, fall_back, show_fall_back
+    from rivertwice.savepoint.operations.fall_back import FallBackPlan, fall_back, show_fall_back
     from rivertwice.savepoint.operations.fork import DRAIN_S, drain_stream
     from rivertwice.savepoint.operations.record import (
         Operation,

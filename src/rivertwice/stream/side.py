@@ -19,7 +19,7 @@ from rivertwice.definition import Definition
 from rivertwice.engine import decode_view
 from rivertwice.log import Parts, name_parts, of_topic, read_ranges
 from rivertwice.storage import Table, Where
-from rivertwice.timeline import Timeline, ledger
+from rivertwice.timeline import SIDE_STATISTICS, Timeline
 
 _PIECES = 1_000_000
 """A batch has fewer pieces than this, so the versions of their transactions grow from batch to batch."""
@@ -162,7 +162,7 @@ class SideTable:
 
     def _append(self, batch: int, ranges: Parts, rows: pa.Table, transactions: Mapping[str, int]) -> None:
         note = {"app": self.app, "batch": batch, "ranges": encode_ranges(ranges)}
-        Table(self.place, skip_by=ledger.SIDE).append(rows, transactions=transactions, metadata={self.key: note})
+        Table(self.place, skip_by=SIDE_STATISTICS).append(rows, transactions=transactions, metadata={self.key: note})
 
 
 def _addresses(rows: pa.Table, address: Sequence[str]) -> list[tuple[Any, ...]]:

@@ -79,7 +79,8 @@ from rivertwice.timeline import (
     append_ledger,
     digest_rows,
     heal_ledger,
-    ledger,
+    ledger_table,
+    of_changelog,
     parts_between,
     read_ledger,
     total_of,
@@ -408,9 +409,9 @@ class Sink:
         self._takes_frame = takes_frame
         self._is_large = is_large
         self._changelog = Table(
-            context.home.tables.changelog, partition_by=["_day"], skip_by=ledger.of_changelog(context.definition)
+            context.home.tables.changelog, partition_by=["_day"], skip_by=of_changelog(context.definition)
         )
-        self._ledger = ledger.ledger_table(context.home)
+        self._ledger = ledger_table(context.home)
         self._fresh = True  # only a driver's first batch can have been tried by another driver
 
     @traced(

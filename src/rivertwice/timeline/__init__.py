@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     from rivertwice.timeline.ledger import (
         LEDGER_KEY,
         MOST,
+        SIDE_STATISTICS,
         LedgerRow,
         StoredKeys,
         append_ledger,
@@ -91,6 +92,8 @@ if TYPE_CHECKING:
         commits_missing,
         from_table,
         heal_ledger,
+        ledger_table,
+        of_changelog,
         parts_between,
         read_keys,
         read_ledger,

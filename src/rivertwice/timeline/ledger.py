@@ -27,7 +27,7 @@ from rivertwice.timeline.counts import BatchCounts
 # right all the same: it reads more files. Then the column belongs here.
 
 LEDGER = ("timeline", "batch", "min_event_ms", "max_event_ms", "committed_at")
-SIDE = ("_timeline", "_batch", "offset", "record_time", "window_start")
+SIDE_STATISTICS = ("_timeline", "_batch", "offset", "record_time", "window_start")
 """Of dead letters, late rows and versions of tables, as far as each has the column."""
 
 
@@ -40,7 +40,7 @@ def by_table(home: PipelineHome, definition: Definition) -> dict[Place, tuple[st
     """Return the columns of each table to which the stream of a definition commits. Pure."""
     tables = home.tables
     side = (tables.dead_letters, tables.late_rows, *(tables.versions(view) for view in definition.tables))
-    return {tables.changelog: of_changelog(definition), tables.ledger: LEDGER, **dict.fromkeys(side, SIDE)}
+    return {tables.changelog: of_changelog(definition), tables.ledger: LEDGER, **dict.fromkeys(side, SIDE_STATISTICS)}
 
 
 FORMAT = 5

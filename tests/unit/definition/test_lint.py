@@ -17,15 +17,8 @@ from rivertwice.definition.bundle import build_bundle
 from rivertwice.definition.definition import load_definition
 from rivertwice.definition.delivery_section import KafkaDelivery
 from rivertwice.definition.fingerprint import fingerprint_of
-from rivertwice.definition.lint import (
-    LintFinding,
-    LintLevel,
-    TopicFacts,
-    contract_of,
-    lint_definition,
-    lint_judgement,
-    worst,
-)
+from rivertwice.definition.lint import contract_of, lint_definition, lint_judgement
+from rivertwice.definition.lint_finding import LintFinding, LintLevel, TopicFacts, worst
 from rivertwice.definition.model import Definition
 from rivertwice.definition.parts import OutputColumn
 from rivertwice.definition.source import Source
