@@ -111,7 +111,7 @@ def test_rows_are_found_by_columns_without_statistics_too(home):
     )
     for batch in range(3):
         rows = pa.table({"_batch": [batch], "topic": [f"t{batch}"], "n": [batch]}, schema=schema)
-        Table(place, skip_by=ledger.SIDE).append(rows)
+        Table(place, skip_by=ledger.SIDE_STATISTICS).append(rows)
     assert columns_with_statistics(place) == {"_batch"}
     assert Table(place).read(matching="\"topic\" = 't1'")["n"].to_pylist() == [1]
     assert Table(place).read(matching=Where("n").is_between(2, 9))["n"].to_pylist() == [2]
