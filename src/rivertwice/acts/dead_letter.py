@@ -11,13 +11,13 @@ from pydantic import Field, model_validator
 from rivertwice.acts.act import Act, Plan, Request, World, taken_if
 from rivertwice.acts.forms import NOT_IN_FORMS
 from rivertwice.core import utc_now
-from rivertwice.timeline import Decision, parse_place, select_discards
+from rivertwice.timeline import Decision, parse_address, select_discards
 
 PLACE_PATTERN = r"^([A-Za-z0-9._-]{1,249}/)?[0-9]{1,10}@[0-9]{1,19}$"
 PLACE_LENGTH, VALUE_LENGTH = 290, 100_000
 
 
-Place = Annotated[str, Field(pattern=PLACE_PATTERN, max_length=PLACE_LENGTH), taken_if(parse_place)]
+Place = Annotated[str, Field(pattern=PLACE_PATTERN, max_length=PLACE_LENGTH), taken_if(parse_address)]
 PLACE_FIELD: dict[str, Any] = {
     "title": "Place",
     "description": "Of a dead letter: PARTITION@OFFSET, or TOPIC/PARTITION@OFFSET.",
@@ -158,7 +158,7 @@ def _find(world: World, pipeline: str, place: str) -> Any:
     from rivertwice.timeline import committed_batches, find_letter, read_brief
 
     home = world.settings.pipeline(pipeline)
-    return find_letter(read_brief(home, committed_batches(home)), parse_place(place), pipeline)
+    return find_letter(read_brief(home, committed_batches(home)), parse_address(place), pipeline)
 
 
 AMEND = Act(

@@ -135,9 +135,9 @@ def show(frame: Frame, name: str, place: str) -> None:
 
 
 def _find(frame: Frame, name: str, place: str) -> DeadLetter:
-    from rivertwice.timeline import find_letter, parse_place
+    from rivertwice.timeline import find_letter, parse_address
 
-    (letter,) = _with_bytes(frame, name, [find_letter(_letters(frame, name), parse_place(place), name)])
+    (letter,) = _with_bytes(frame, name, [find_letter(_letters(frame, name), parse_address(place), name)])
     return letter
 
 

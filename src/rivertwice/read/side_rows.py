@@ -22,7 +22,7 @@ from rivertwice.timeline import (
     find_letter,
     head_definition,
     head_path,
-    parse_place,
+    parse_address,
     read_brief,
     with_bytes,
 )
@@ -185,7 +185,7 @@ def describe_one(home: PipelineHome, place: str, definition: Definition, *, valu
         RequestError: no dead letter is at the place.
     """
     name = home.root.name
-    letter = find_letter(read_brief(home, committed_batches(home, head_path(home))), parse_place(place), name)
+    letter = find_letter(read_brief(home, committed_batches(home, head_path(home))), parse_address(place), name)
     shown = with_bytes(home, [letter])[0] if values else letter
     applies = cure_applies(definition, letter.topic)
     view = describe_letter(shown, WHOLE_CHARS)

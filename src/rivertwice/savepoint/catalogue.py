@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from rivertwice.core import PipelineHome, Place, SavepointError, is_s3
+from rivertwice.core import PipelineHome, Place, SavepointError
 from rivertwice.savepoint.manifest import FileEntry, Manifest, require_savepoint_id
 from rivertwice.savepoint.records import (
     CHECKPOINT,
@@ -212,9 +212,10 @@ def savepoint_store(home: PipelineHome) -> BlobStore:
 
 
 def savepoint_place(home: PipelineHome) -> Place:
-    """Return the address on S3 of a pipeline's savepoints, or their folder from the root."""
+    """Return the address of a pipeline's savepoints, or their folder from the root; `open_store` refuses other addresses."""
     place = home.savepoint_url or home.savepoints
-    return place if is_s3(place) else Path(urlsplit(str(place)).path).absolute()
+    url = urlsplit(str(place))
+    return Path(url.path).absolute() if url.scheme in ("", "file") else place
 
 
 @dataclass(frozen=True)

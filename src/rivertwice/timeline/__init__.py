@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         count_states,
         cure_applies,
         newest_by_address,
-        parse_place,
+        parse_address,
         select_discards,
     )
     from rivertwice.timeline.dead_summary import (

@@ -150,7 +150,7 @@ def _names(value: bytes | None) -> Collection[str]:
 _NAMES_SHOWN = 3
 
 
-def parse_place(text: str) -> tuple[str | None, int, int]:
+def parse_address(text: str) -> tuple[str | None, int, int]:
     """Read PARTITION@OFFSET or TOPIC/PARTITION@OFFSET: (topic or None, partition, offset).
 
     Raises:

@@ -242,7 +242,7 @@ def summarise_dead_letters(
 
 
 def find_letter(letters: Sequence[DeadLetter], place: tuple[str | None, int, int], pipeline: str) -> DeadLetter:
-    """Return the letter at a place (`model.parse_place`).
+    """Return the letter at a place (`parse_address`).
 
     Raises:
         RequestError: no dead letter is at this place, or several topics have one there and none is named.

@@ -29,7 +29,7 @@ from rivertwice.timeline.dead_letters import (
     cures_of,
     describe_newest,
     newest_by_address,
-    parse_place,
+    parse_address,
 )
 from rivertwice.timeline.dead_summary import (
     amend,
@@ -206,18 +206,18 @@ def test_of_several_topics_a_place_names_its_topic(home: PipelineHome) -> None:
     rows = [stored(3), stored(3, topic="weather", topic_id="iw"), stored(4, topic="weather", topic_id="iw")]
     letters = select_valid(rows, CommittedBatches.of(ledger), {})
     assert [one.place for one in letters] == ["flights/0@3", "weather/0@3", "weather/0@4"]
-    assert find_letter(letters, parse_place("weather/0@3"), "p").topic == "weather"
-    assert find_letter(letters, parse_place("0@4"), "p").topic == "weather"
+    assert find_letter(letters, parse_address("weather/0@3"), "p").topic == "weather"
+    assert find_letter(letters, parse_address("0@4"), "p").topic == "weather"
     with pytest.raises(RequestError, match="name one: flights/0@3, weather/0@3"):
-        find_letter(letters, parse_place("0@3"), "p")
+        find_letter(letters, parse_address("0@3"), "p")
     with pytest.raises(RequestError, match="no dead letter of p is at flights/0@4"):
-        find_letter(letters, parse_place("flights/0@4"), "p")
+        find_letter(letters, parse_address("flights/0@4"), "p")
 
 
 @pytest.mark.parametrize("text", ["", "3", "@", "/1@2", "1@", "@1", "-1@2", "1@2@3", "a@b", "1@" + "9" * 60, "1 @2"])
 def test_what_is_no_place_is_refused(text: str) -> None:
     with pytest.raises(RequestError, match="PARTITION@OFFSET"):
-        parse_place(text)
+        parse_address(text)
 
 
 def test_a_book_of_a_newer_format_is_not_guessed_at(home: PipelineHome) -> None:
