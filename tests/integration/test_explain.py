@@ -143,7 +143,7 @@ def settings(broker: BrokerInfo, tmp_path_factory: pytest.TempPathFactory) -> Se
     produce(made, topic, [LATE, None, *AFTER])
     for name in (NAME, VISITS, EARLY, TOTALS, SPELT):
         run_driver_warm(made, name, folder / f"{name}.log")
-        run_command_warm(made, "served", "rebuild", name)
+        run_command_warm(made, "admin", "rebuild", name)
     return made
 
 
@@ -193,7 +193,7 @@ def test_a_number_is_explained_before_and_after_its_backfill(settings: Settings)
 
     # The command that it names cures it.
     run_command_warm(settings, *shlex.split(act)[1:], "--yes", "--reason", "late record")
-    run_command_warm(settings, "served", "rebuild", NAME)
+    run_command_warm(settings, "admin", "rebuild", NAME)
     cured = {"records": truth["records"] + 1, "total": truth["total"] + 500}
     after = explain(settings, WINDOW, "a", "--with-truth")
     assert column(after, "served") == column(after, "truth") == cured

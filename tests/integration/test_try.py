@@ -127,7 +127,7 @@ def streamed(broker: BrokerInfo, tmp_path_factory: pytest.TempPathFactory) -> St
     produce_events(settings, topic, events)
     for name in (FIXED, SESSIONS):
         run_driver_warm(settings, name, folder / f"{name}.log")
-    run_command_warm(settings, "served", "rebuild", FIXED)
+    run_command_warm(settings, "admin", "rebuild", FIXED)
     run = Streamed(settings, topic, made)
     assert path_ledger(settings.pipeline(FIXED))[-1].batch_watermark_ms == run.closed_ms
     return run

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Iterator, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import click
@@ -47,7 +48,6 @@ SECTIONS: dict[str, dict[str, str]] = {
         "query": "results:query",
         "export": "results:export",
         "view": "results:view",
-        "served": "served:served",
     },
     "Checks": {
         "reconcile": "checks:reconcile",
@@ -68,7 +68,6 @@ SECTIONS: dict[str, dict[str, str]] = {
         "version": "versions:version",
     },
     "Log and retention": {
-        "topics": "archive:topics",
         "archive": "archive:archive",
         "retention": "archive:retention",
     },
@@ -78,11 +77,43 @@ SECTIONS: dict[str, dict[str, str]] = {
         "metrics": "metrics:metrics",
         "diagnose": "metrics:diagnose",
         "logs": "logs:logs",
-        "upkeep": "repair:upkeep",
-        "completion": "completion:completion",
+        "admin": "admin:admin",
     },
 }
 """Heading, verb, and the module and variable in `rivertwice.cli` that is its command."""
+
+
+@dataclass(frozen=True)
+class Moved:
+    """Where the work of a verb of before went.
+
+    Attributes:
+        now: what it is now, for people; its first words before NAME are what is typed.
+        below: the verb of a group of before, which is no longer typed.
+        options: options of before to what they are called now.
+        without: if one of these is given, the option in `now` is not added.
+    """
+
+    now: str
+    below: str = ""
+    options: Mapping[str, str] = field(default_factory=dict)
+    without: frozenset[str] = frozenset()
+
+    def words(self, given: Sequence[str]) -> list[str]:
+        """Return the words that do what the verb of before did with these words after it. Pure."""
+        verb, _, option = self.now.partition(" NAME")
+        rest = list(given[1:] if given[:1] == [self.below] else given)
+        added = [] if self.without & set(rest) else option.split()[:1]
+        return [*verb.split(), *(self.options.get(word, word) for word in rest), *added]
+
+
+MOVED: dict[str, Moved] = {
+    "completion": Moved("admin completion"),
+    "served": Moved("admin rebuild", "rebuild"),
+    "topics": Moved("admin topics", "create"),
+    "upkeep": Moved("admin upkeep"),
+}
+"""Verb of before to where its work went; it is not understood any more, and says so."""
 
 
 class CommandCatalogue(MutableMapping[str, click.Command]):

@@ -243,7 +243,7 @@ def test_rows_that_must_be_current_are_refused_until_what_is_printed_builds_them
     assert refused.stdout == "" or "rows" not in json.loads(refused.stdout)
     assert not (tmp_path / "rows.jsonl").exists()
     assert "it shows batch 9 of t1, sequence 1, and batch 9 of t1, sequence 2, is committed" in refused.output
-    command = next(part for part in refused.output.split("`")[1::2] if part.startswith("rivertwice served"))
+    command = next(part for part in refused.output.split("`")[1::2] if part.startswith("rivertwice admin"))
     assert run(*shlex.split(command)[1:]).exit_code == 0
     done = run(*asked, "--require-current")
     assert done.exit_code == 0, done.output
