@@ -75,6 +75,11 @@ def test_no_first_sentence_is_cut_at_80_columns(path: tuple[str, ...]) -> None:
         ("upkeep p", "admin upkeep", "admin upkeep p"),
         ("served rebuild p --compare", "admin rebuild", "admin rebuild p --compare"),
         ("completion bash", "admin completion", "admin completion bash"),
+        (
+            "case from-log p --record t/0@1 --record=t/0@2 --name late",
+            "test NAME --from-log WINDOW|RECORD",
+            "test p --from-log t/0@1 --from-log=t/0@2 --as late",
+        ),
     ],
 )
 def test_a_verb_of_before_says_which_command_does_its_work(typed: str, now: str, run: str) -> None:

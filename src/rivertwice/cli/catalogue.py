@@ -30,8 +30,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     "Definitions": {
         "pipelines": "definitions:pipelines",
         "lint": "definitions:lint",
-        "test": "definitions:test_cases",
-        "case": "cases:case",
+        "test": "cases:test_cases",
         "schema": "schemas:schema",
         "try": "cases:try_",
         "advise": "cases:advise",
@@ -102,12 +101,18 @@ class Moved:
     def words(self, given: Sequence[str]) -> list[str]:
         """Return the words that do what the verb of before did with these words after it. Pure."""
         verb, _, option = self.now.partition(" NAME")
-        rest = list(given[1:] if given[:1] == [self.below] else given)
-        added = [] if self.without & set(rest) else option.split()[:1]
-        return [*verb.split(), *(self.options.get(word, word) for word in rest), *added]
+        rest = [word.partition("=") for word in (given[1:] if given[:1] == [self.below] else given)]
+        added = [] if self.without & {name for name, _, _ in rest} else option.split()[:1]
+        return [*verb.split(), *(f"{self.options.get(name, name)}{sign}{value}" for name, sign, value in rest), *added]
 
 
 MOVED: dict[str, Moved] = {
+    "case": Moved(
+        "test NAME --from-log WINDOW|RECORD",
+        "from-log",
+        {"--window": "--from-log", "--record": "--from-log", "--name": "--as"},
+        frozenset({"--window", "--record"}),
+    ),
     "completion": Moved("admin completion"),
     "served": Moved("admin rebuild", "rebuild"),
     "topics": Moved("admin topics", "create"),
