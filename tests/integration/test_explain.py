@@ -261,7 +261,7 @@ def test_early_results_are_provisional_until_the_window_closes(settings: Setting
         ("final", plain_row(FIRST, "a")),
     ]
     assert early["history"][1]["by"] == f"batch {early['closed_by']} closed the window"
-    open_row = run_command_warm(settings, "view", EARLY)["rows"][-1]
+    open_row = run_command_warm(settings, "show", EARLY, "--by-key")["rows"][-1]
     waiting = explain(settings, open_row["window_start"], open_row["k"], name=EARLY)
     assert (waiting["is_closed"], waiting["has_served"], waiting["has_stream"], waiting["acts"]) == (
         False,

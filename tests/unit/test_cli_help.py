@@ -75,6 +75,8 @@ def test_no_first_sentence_is_cut_at_80_columns(path: tuple[str, ...]) -> None:
         ("upkeep p", "admin upkeep", "admin upkeep p"),
         ("served rebuild p --compare", "admin rebuild", "admin rebuild p --compare"),
         ("completion bash", "admin completion", "admin completion bash"),
+        ("view p --limit 5", "show NAME --by-key", "show p --limit 5 --by-key"),
+        ("view p --at=2024-01-02", "show NAME --by-key", "show p --at=2024-01-02"),
         (
             "case from-log p --record t/0@1 --record=t/0@2 --name late",
             "test NAME --from-log WINDOW|RECORD",

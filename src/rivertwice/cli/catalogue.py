@@ -46,7 +46,6 @@ SECTIONS: dict[str, dict[str, str]] = {
         "explain": "results:explain",
         "query": "results:query",
         "export": "results:export",
-        "view": "results:view",
     },
     "Checks": {
         "reconcile": "checks:reconcile",
@@ -117,6 +116,7 @@ MOVED: dict[str, Moved] = {
     "served": Moved("admin rebuild", "rebuild"),
     "topics": Moved("admin topics", "create"),
     "upkeep": Moved("admin upkeep"),
+    "view": Moved("show NAME --by-key", without=frozenset({"--at", "--history"})),
 }
 """Verb of before to where its work went; it is not understood any more, and says so."""
 
