@@ -51,7 +51,6 @@ SECTIONS: dict[str, dict[str, str]] = {
         "reconcile": "checks:reconcile",
         "verdicts": "checks:verdicts",
         "quality": "quality:quality",
-        "acknowledge": "alerts:acknowledge",
         "late": "backfills:late",
     },
     "Repair": {
@@ -106,6 +105,9 @@ class Moved:
 
 
 MOVED: dict[str, Moved] = {
+    "acknowledge": Moved(
+        "verdicts NAME --accept", options={"--list": "--accepted"}, without=frozenset({"--list", "--end"})
+    ),
     "case": Moved(
         "test NAME --from-log WINDOW|RECORD",
         "from-log",

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from rivertwice.cli import options as candidates
 from rivertwice.cli.asking import changes_unasked
 from rivertwice.cli.frame import Frame, as_table, example, pass_frame
-from rivertwice.cli.options import INSTANT, INSTANT_FORM, name_argument, range_of, range_options
+from rivertwice.cli.options import INSTANT, INSTANT_FORM, name_argument, range_of, range_options, refuse_beside
 from rivertwice.cli.warm import on_engine
 from rivertwice.core import Measured, RequestError, Row, to_iso, to_plain
 
@@ -209,12 +208,10 @@ def show(
     --by-key, --at and --history show a fold by its keys instead. --key, which may name some of the key columns, and --limit belong to them too.
     """
     if by_key or at is not None or history:
-        ctx = click.get_current_context()
-        for option in ("start", "end", "columns", "order", "table", "require_current"):
-            if ctx.get_parameter_source(option) is ParameterSource.COMMANDLINE:
-                param = next(param.opts[0] for param in ctx.command.params if param.name == option)
-                message = f"{param} does not go with --by-key, --at or --history, which show the rows of a fold by its keys; leave it out"
-                raise click.UsageError(message)
+        refuse_beside(
+            ("start", "end", "columns", "order", "table", "require_current"),
+            "does not go with --by-key, --at or --history",
+        )
         _show_by_key(frame, name, parse_key(key), at, limit or _OF_KEYS, history=history)
         return
     from rivertwice.read import newest_rows
