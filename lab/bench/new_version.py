@@ -136,7 +136,7 @@ def story(run: Run, topic: str, last: int) -> float:
     spent += run.driver_cpu_s(NEW)
     print(f"| the version's stream | {run.driver_cpu_s(NEW):.1f} | | |")
     for name in (PIPELINE, NEW):
-        run.ask("served", "rebuild", name)
+        run.ask("admin", "rebuild", name)
         run.ask("reconcile", name)
     refused = run.ask("version", "compare", NEW, code=3)
     print(f"| refused | | | {refused['reasons']} |")
@@ -152,7 +152,7 @@ def story(run: Run, topic: str, last: int) -> float:
     for name in (NEW, PIPELINE, NEW):
         run.ask("version", "serve", name, "--yes")
         for each in (PIPELINE, NEW):  # the agent does it with its next look
-            run.ask("served", "rebuild", each)
+            run.ask("admin", "rebuild", each)
         run.digest(f"{name} serves")
     return spent
 

@@ -100,7 +100,7 @@ def killed_in_a_large_batch(lab: Lab) -> None:
     lab.fact("files_left", len(loose_files(lab)))
     for path in left:
         os.utime(path, (time.time() - LONG_AGO_S,) * 2)
-    run_command(lab, "upkeep", PIPELINE)
+    run_command(lab, "admin", "upkeep", PIPELINE)
     kept = [path for path in left if path.exists()]
     require(not kept, f"upkeep left {len(kept)} of {len(left)} files that no commit names")
 

@@ -212,14 +212,14 @@ def deleted_while_running(lab: Lab) -> None:
 def deleted_without_archive(lab: Lab) -> None:
     """Kafka forgets what was read too, so even what the stream had to emit can no longer be derived.
 
-    If that leaves nothing to compare, the gate fails until somebody acknowledges it.
+    If that leaves nothing to compare, the gate fails until somebody accepts it.
     """
     gap = lose(lab, None)
     go_past(lab, gap)
     outcome = reconcile(lab, but=[NOTHING_COMPARED])
     if not outcome["gate"]["passed"]:
-        ask(lab, "acknowledge", PIPELINE, "--reason", "the lab deleted the records")
-        require(reconcile(lab)["gate"]["passed"], "the gate does not pass what was acknowledged")
+        ask(lab, "verdicts", PIPELINE, "--accept", "--reason", "the lab deleted the records")
+        require(reconcile(lab)["gate"]["passed"], "the gate does not pass what was accepted")
     lab.fact("acknowledged", not outcome["gate"]["passed"])
     gone = gap.ranges
     early = [row for row in path_ledger(lab.home) if row.timeline == gap.timeline and row.max_event_ms is not None]

@@ -15,7 +15,7 @@ from rivertwice.storage.table import Table
 from rivertwice.timeline.served import rebuild_served
 
 RECONCILE = ("reconcile", PIPELINE)
-REBUILD = ("served", "rebuild", PIPELINE)
+REBUILD = ("admin", "rebuild", PIPELINE)
 REACHES_MS = 1_700_000
 """Late records of the second chapter reach so far back: into windows that a reconcile of the first one sealed."""
 _VERDICT = ("pair", "window_start", "window_end", "key", "verdict", "reason", "late", "dead", "rows")

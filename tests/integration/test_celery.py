@@ -51,7 +51,7 @@ def own(streamed_two_days: StreamedRun, tmp_path: Path) -> Iterator[tuple[OwnAir
     settings = replace(streamed_two_days.settings, project=tmp_path / "project", home=tmp_path / "home")
     shutil.copytree(streamed_two_days.home.root, settings.pipeline(PIPELINE).root)
     write_intent(settings.pipeline(PIPELINE), "stopped", "test", utc_now())
-    run_command_warm(settings, "served", "rebuild", PIPELINE)
+    run_command_warm(settings, "admin", "rebuild", PIPELINE)
     own_settings = {"queue": QUEUE, "schedules": dict.fromkeys(Schedules.model_fields, "none")}
     edit_yaml(settings.definitions / PIPELINE, lambda document: document.update(airflow=own_settings))
     with ExitStack() as held:

@@ -46,7 +46,7 @@ def test_rows_are_those_of_the_definition_that_the_ledger_names(
         run_to_end(settings, tmp_path / "driver.log")
     assert build_bundle(settings.definitions / NAME).id != first.id
     assert {row.bundle for row in path_ledger(settings.pipeline(NAME))} == {first.id}
-    run_command_warm(settings, "served", "rebuild", NAME)
+    run_command_warm(settings, "admin", "rebuild", NAME)
     report = run_command_warm(settings, "reconcile", NAME)
     check_explained(report)
     assert report["counts"]["stream"]["AGREES"] == 1

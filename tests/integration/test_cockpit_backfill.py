@@ -46,7 +46,7 @@ def settings(broker: BrokerInfo, tmp_path_factory: pytest.TempPathFactory) -> It
     run_driver_warm(made, NAME, folder / "first.log")
     send(made, topic, [LATE, *AFTER])
     run_driver_warm(made, NAME, folder / "after.log")
-    run_command_warm(made, "served", "rebuild", NAME)
+    run_command_warm(made, "admin", "rebuild", NAME)
     run_command_warm(made, "reconcile", NAME)
     write_intent(made.pipeline(NAME), "stopped", "test", utc_now())
     link(made.project, ("plugins", "spark_jobs", "dags"))

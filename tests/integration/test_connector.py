@@ -128,7 +128,7 @@ def table(address: str, query: str) -> list[dict[str, Any]]:
 
 def view(settings: Settings, name: str) -> list[dict[str, Any]]:
     own = {"prod_orders": ("id", "product_id", "quantity"), "prod_products": ("id", "name")}[name]
-    rows = run_command_warm(settings, "view", name, "--limit", "100000")["rows"]
+    rows = run_command_warm(settings, "show", name, "--by-key", "--limit", "100000")["rows"]
     return sorted(({field: row[field] for field in own} for row in rows), key=lambda row: row["id"])
 
 

@@ -143,7 +143,7 @@ def settings(broker: BrokerInfo, tmp_path_factory: pytest.TempPathFactory) -> Se
     produce(made, topic, [LATE, None, *AFTER])
     for name in (NAME, VISITS, EARLY, TOTALS, SPELT):
         run_driver_warm(made, name, folder / f"{name}.log")
-        run_command_warm(made, "served", "rebuild", name)
+        run_command_warm(made, "admin", "rebuild", name)
     return made
 
 
@@ -193,7 +193,7 @@ def test_a_number_is_explained_before_and_after_its_backfill(settings: Settings)
 
     # The command that it names cures it.
     run_command_warm(settings, *shlex.split(act)[1:], "--yes", "--reason", "late record")
-    run_command_warm(settings, "served", "rebuild", NAME)
+    run_command_warm(settings, "admin", "rebuild", NAME)
     cured = {"records": truth["records"] + 1, "total": truth["total"] + 500}
     after = explain(settings, WINDOW, "a", "--with-truth")
     assert column(after, "served") == column(after, "truth") == cured
@@ -261,7 +261,7 @@ def test_early_results_are_provisional_until_the_window_closes(settings: Setting
         ("final", plain_row(FIRST, "a")),
     ]
     assert early["history"][1]["by"] == f"batch {early['closed_by']} closed the window"
-    open_row = run_command_warm(settings, "view", EARLY)["rows"][-1]
+    open_row = run_command_warm(settings, "show", EARLY, "--by-key")["rows"][-1]
     waiting = explain(settings, open_row["window_start"], open_row["k"], name=EARLY)
     assert (waiting["is_closed"], waiting["has_served"], waiting["has_stream"], waiting["acts"]) == (
         False,

@@ -76,11 +76,11 @@ def test_a_killed_proved_and_restored_fold_of_topics_is_the_ledgers_fold(
     check_explained(report)
     read = as_the_ledger_read(settings, definition, records)
     loop = LOOPS[kind]
-    history = run_command_warm(settings, "view", NAME, "--history", "--limit", "1000000")["rows"]
+    history = run_command_warm(settings, "show", NAME, "--history", "--limit", "1000000")["rows"]
     assert sorted(map(shown_as, history), key=str) == sorted(loop(read), key=str)
     assert {view: sum(row["source"] == view for row in history) > 0 for view in VIEWS} == dict.fromkeys(VIEWS, True)
     if kind == "view of sources":
-        now = run_command_warm(settings, "view", NAME, "--limit", "1000000")["rows"]
+        now = run_command_warm(settings, "show", NAME, "--by-key", "--limit", "1000000")["rows"]
         wanted = newest(loop(sorted(read, key=lambda one: (one.partition, one.offset))))
         assert {row["k"]: shown_as(row)[3] for row in now} == wanted
     found = plant_and_judge(settings, chance)

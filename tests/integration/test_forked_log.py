@@ -34,7 +34,7 @@ class Streamed:
 
     def command(self, *arguments: str, code: int = 0) -> Any:
         verb = (
-            (*arguments[:2], self.name, *arguments[2:]) if arguments[0] in ("savepoint", "served", "backfill") else None
+            (*arguments[:2], self.name, *arguments[2:]) if arguments[0] in ("savepoint", "admin", "backfill") else None
         )
         return run_command_warm(self.settings, *(verb or (arguments[0], self.name, *arguments[1:])), code=code)
 
@@ -53,7 +53,7 @@ class Streamed:
         return left.message
 
     def judged(self, *arguments: str, passes: bool = True) -> dict[str, Any]:
-        self.command("served", "rebuild")
+        self.command("admin", "rebuild")
         report: dict[str, Any] = self.command("reconcile", *arguments, code=0 if passes else 3)
         assert report["gate"]["passed"] == passes, report["gate"]
         assert (report["counts"]["stream"]["DEFECT"], report["counts"]["served"]["DEFECT"]) == (0, 0)

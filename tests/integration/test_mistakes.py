@@ -78,7 +78,7 @@ def made(tmp_path_factory: pytest.TempPathFactory, broker: BrokerInfo) -> Settin
         [Event(0, None, json.dumps(each).encode(), at) for each, at in zip(orders, stamps, strict=True)],
     )
     run_driver_warm(settings, "orders", folder.parent / "driver.log")
-    run_command_warm(settings, "served", "rebuild", "orders")
+    run_command_warm(settings, "admin", "rebuild", "orders")
     run_command_warm(settings, "reconcile", "orders")
     definition.write_text(definition.read_text().replace(f'topic: "{topic}"', 'topic: "orders"'))
     return settings

@@ -136,7 +136,7 @@ class Project:
         return done
 
     def judged(self) -> dict[str, Any]:
-        run_command_warm(self.settings, "served", "rebuild", NAME)
+        run_command_warm(self.settings, "admin", "rebuild", NAME)
         report: dict[str, Any] = run_command_warm(self.settings, "reconcile", NAME)
         check_explained(report)
         return report

@@ -1,4 +1,4 @@
-"""`rivertwice topics create` on a real broker: the topics of all pipelines, once; a topic of another shape is refused."""
+"""`rivertwice admin topics` on a real broker: the topics of all pipelines, once; a topic of another shape is refused."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.kafka
 def create(project: Path, home: Path, bootstrap: str) -> Result:
     env = {"RIVERTWICE_BOOTSTRAP": bootstrap}
     return CliRunner().invoke(
-        cli, ["--output", "json", "--project", str(project), "--home", str(home), "topics", "create"], env=env
+        cli, ["--output", "json", "--project", str(project), "--home", str(home), "admin", "topics"], env=env
     )
 
 

@@ -127,7 +127,7 @@ def streamed(broker: BrokerInfo, tmp_path_factory: pytest.TempPathFactory) -> St
     produce_events(settings, topic, events)
     for name in (FIXED, SESSIONS):
         run_driver_warm(settings, name, folder / f"{name}.log")
-    run_command_warm(settings, "served", "rebuild", FIXED)
+    run_command_warm(settings, "admin", "rebuild", FIXED)
     run = Streamed(settings, topic, made)
     assert path_ledger(settings.pipeline(FIXED))[-1].batch_watermark_ms == run.closed_ms
     return run
@@ -295,8 +295,8 @@ def test_a_window_cut_from_the_log_is_a_case_that_passes(streamed: Streamed, tmp
     start_ms = BEGIN_MS + HOUR_MS
     own = [each for each in streamed.amounts if each.k == "k0" and 0 <= each.at_ms - start_ms < WINDOW_MS]
     before = files_in(settings.home)
-    words = ("--window", to_iso(from_ms(start_ms)), "--key", '{"k": "k0"}', "--name", "an_hour_in")
-    cut = run_command_warm(settings, "case", "from-log", FIXED, *words)
+    words = ("--from-log", to_iso(from_ms(start_ms)), "--key", '{"k": "k0"}', "--as", "an_hour_in")
+    cut = run_command_warm(settings, "test", FIXED, *words)
     assert files_in(settings.home) == before
     assert Path(cut["path"]).read_text().startswith(f"# {len(own) + 1} real records of the log")
     case = load_case(Path(cut["path"]))
@@ -315,8 +315,8 @@ def test_records_cut_by_address_keep_their_dead_letters(streamed: Streamed, tmp_
     settings = streamed.edited(tmp_path, FIXED, "transform.sql")
     (place, *_) = (each["place"] for each in run_command_warm(settings, "dead", "list", FIXED)["letters"])
     dead = place.rpartition("/")[2].replace("@", "-")
-    words = ("--record", place, "--record", f"{streamed.topic}/1@0", "--name", "by_address")
-    cut = run_command_warm(settings, "case", "from-log", FIXED, *words)
+    words = ("--from-log", place, "--from-log", f"{streamed.topic}/1@0", "--as", "by_address")
+    cut = run_command_warm(settings, "test", FIXED, *words)
     assert (cut["records"], cut["batch_rows"]) == (2, 1)
     case = load_case(Path(cut["path"]))
     assert case.expect.dead == {dead: "json"}

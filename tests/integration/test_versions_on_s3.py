@@ -72,7 +72,7 @@ def test_a_version_on_s3_is_begun_switched_and_back(tmp_path: Path, broker: Brok
     for name in (OLD, NEW):
         run_driver_warm(settings, name, log)
         run_command_warm(settings, "savepoint", "take", name)
-        run_command_warm(settings, "served", "rebuild", name)
+        run_command_warm(settings, "admin", "rebuild", name)
         assert run_command_warm(settings, "reconcile", name)["gate"]["passed"]
 
     homes = {name: settings.pipeline(name) for name in (OLD, NEW)}
@@ -89,14 +89,14 @@ def test_a_version_on_s3_is_begun_switched_and_back(tmp_path: Path, broker: Brok
     assert (done["before"], done["changed"]) == (OLD, True)
     assert homes[OLD].serving_version == NEW
     assert "served" not in stored(bucket, NEW)
-    run_command_warm(settings, "served", "rebuild", OLD)
+    run_command_warm(settings, "admin", "rebuild", OLD)
     assert "served_beside" in stored(bucket, OLD)
     assert {name: export_sha256(home) for name, home in homes.items()} == sha256
 
     back = run_command_warm(settings, "version", "serve", OLD, "--yes")
     assert (back["before"], back["changed"]) == (NEW, True)
     assert "served_beside" not in stored(bucket, OLD)
-    run_command_warm(settings, "served", "rebuild", NEW)
+    run_command_warm(settings, "admin", "rebuild", NEW)
     assert {name: export_sha256(home) for name, home in homes.items()} == sha256
     assert [record["to"] for record in read_switches(homes[OLD])] == [NEW, OLD]
     run_command_warm(settings, "version", "drop", NEW, "--yes")

@@ -144,7 +144,7 @@ def test_a_killed_proved_and_restored_fold_is_the_fold_of_the_log(
     total = report["balance"]["total"]
     assert (total["late"], total["open"]) == (0, 0)
     assert total["excluded"] == sum(one.value == 7 and one.event_s is not None for one in records)
-    shown = run_command_warm(settings, "view", NAME, "--history", "--limit", "1000000")["rows"]
+    shown = run_command_warm(settings, "show", NAME, "--history", "--limit", "1000000")["rows"]
     address = ("partition", "offset", "row")
     wanted = sorted(folded(records), key=lambda row: [row[name] for name in address])
     assert sorted(shown, key=lambda row: [row[name] for name in address]) == wanted

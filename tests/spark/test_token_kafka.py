@@ -64,7 +64,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 def test_commands_and_a_stream_log_in_by_token(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings, records = world.settings, keyed_backlog(3, 120, days=1)
-    run_command_warm(settings, "topics", "create")
+    run_command_warm(settings, "admin", "topics")
     assert kafka.topic_exists(settings, "of-tokens")
     send(settings, "of-tokens", [*records, *closing_records(records)])
     issued = len(world.tokens.issued)

@@ -44,6 +44,7 @@ def complete(words: str, project: Path = REPOSITORY, home: Path | None = None, *
         ("rivertwice backfill run flight_delays --dr", ["--dry-run"]),
         ("rivertwice show flight_delays --table late", ["late-rows"]),
         ("rivertwice start nosuch", []),
+        ("rivertwice topics cr", []),
     ],
 )
 def test_verbs_names_options_and_tables_are_completed(words: str, expected: list[str]) -> None:
@@ -84,14 +85,14 @@ def test_completion_is_quick_and_imports_no_engine() -> None:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_script_of_a_shell_is_printed(shell: str) -> None:
-    shown = CliRunner().invoke(cli, ["completion", shell])
+    shown = CliRunner().invoke(cli, ["admin", "completion", shell])
     assert shown.exit_code == 0, shown.output
     assert f"_RIVERTWICE_COMPLETE={shell}_complete" in shown.output
 
 
 def test_bash_takes_the_script_and_completes_by_it(tmp_path: Path) -> None:
     script = tmp_path / "script"
-    script.write_text(CliRunner().invoke(cli, ["completion", "bash"]).output)
+    script.write_text(CliRunner().invoke(cli, ["admin", "completion", "bash"]).output)
     program = tmp_path / "rivertwice"
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -m rivertwice.cli.main "$@"\n')
     program.chmod(0o755)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from homes.project import REPOSITORY
-from rivertwice.cli.catalogue import ADDED, SECTIONS
+from rivertwice.cli.catalogue import ADDED, MOVED, SECTIONS
 from rivertwice.cli.main import cli
 
 HELP = ["--help"]
@@ -63,6 +64,47 @@ def test_no_first_sentence_is_cut_at_80_columns(path: tuple[str, ...]) -> None:
     shown = CliRunner().invoke(cli, [*path, *HELP], terminal_width=80).output
     listed = [line for line in shown.splitlines() if not line.startswith("Usage:")]
     assert [line for line in listed if line.rstrip().endswith("...")] == []
+
+
+@pytest.mark.proves("upgrade.md#commands")
+@pytest.mark.parametrize(
+    ("typed", "now", "run"),
+    [
+        ("topics", "admin topics", "admin topics"),
+        ("-o json topics create --debug", "admin topics", "-o json admin topics --debug"),
+        ("upkeep p", "admin upkeep", "admin upkeep p"),
+        ("served rebuild p --compare", "admin rebuild", "admin rebuild p --compare"),
+        ("completion bash", "admin completion", "admin completion bash"),
+        ("acknowledge p --reason why", "verdicts NAME --accept", "verdicts p --reason why --accept"),
+        ("acknowledge p --list", "verdicts NAME --accept", "verdicts p --accepted"),
+        ("acknowledge p --end ak-1", "verdicts NAME --accept", "verdicts p --end ak-1"),
+        ("view p --limit 5", "show NAME --by-key", "show p --limit 5 --by-key"),
+        ("view p --at=2024-01-02", "show NAME --by-key", "show p --at=2024-01-02"),
+        (
+            "case from-log p --record t/0@1 --record=t/0@2 --name late",
+            "test NAME --from-log WINDOW|RECORD",
+            "test p --from-log t/0@1 --from-log=t/0@2 --as late",
+        ),
+    ],
+)
+def test_a_verb_of_before_says_which_command_does_its_work(typed: str, now: str, run: str) -> None:
+    words = shlex.split(typed)
+    result = CliRunner().invoke(cli, words)
+    verb = next(word for word in words if word in MOVED)
+    assert result.exit_code == 2
+    assert result.output.endswith(f"`{verb}` is now `rivertwice {now}`; run: rivertwice {run}\n")
+
+
+def test_what_a_verb_of_before_became_is_there() -> None:
+    for verb, moved in MOVED.items():
+        assert verb not in cli.list_commands(click.Context(cli))
+        words, _, option = moved.now.partition(" NAME")
+        command: click.Command = cli
+        for word in words.split():
+            assert isinstance(command, click.Group)
+            command = command.commands[word]
+        taken = {name for param in command.params for name in param.opts}
+        assert {*option.split()[:1], *moved.options.values()} <= taken
 
 
 @pytest.mark.parametrize(

@@ -199,7 +199,7 @@ def test_nobody_else_holds_the_addresses_of_alerts() -> None:
 
 
 def test_init_makes_topics_bucket_key_and_airflows_pool() -> None:
-    assert SERVICES["topics-init"].command == ("rivertwice", "topics", "create")
+    assert SERVICES["topics-init"].command == ("rivertwice", "admin", "topics")
     assert load_all(REPOSITORY / "pipelines"), "an image without pipelines makes no topic"
     airflow = [command for command in unwrap(SERVICES["airflow-init"].command) if command[0] == "airflow"]
     assert [command[1:3] for command in airflow] == [("db", "migrate"), ("pools", "get"), ("pools", "set")]

@@ -78,7 +78,7 @@ class DiskWatch:
         since = now if self._since is None else self._since
         message = (
             f"the disk of {self._settings.home} is full since {to_iso(since)}: drivers that cannot write end with class disk, nothing new is "
-            f"served, and nothing that is committed is lost; free space (`df -h {self._settings.home}`, `rivertwice upkeep NAME`); the agent "
+            f"served, and nothing that is committed is lost; free space (`df -h {self._settings.home}`, `rivertwice admin upkeep NAME`); the agent "
             "continues by itself"
         )
         page(self._settings, KIND, None, message, now)

@@ -1,17 +1,15 @@
-"""alerts, acknowledge: what fires now, who was told, whether a route works; and runs that could compare nothing."""
+"""alerts: what fires now, who was told, whether a route works."""
 
 from __future__ import annotations
 
-import getpass
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rivertwice.cli import options
 from rivertwice.cli.asking import changes_unasked
-from rivertwice.cli.frame import DEFECT, Frame, FriendlyGroup, as_table, example, pass_frame, table_of
-from rivertwice.cli.options import INSTANT, INSTANT_FORM, name_argument, reason_option
+from rivertwice.cli.frame import DEFECT, Frame, FriendlyGroup, as_table, example, pass_frame
+from rivertwice.cli.options import reason_option
 from rivertwice.core import ConfigError, RequestError, ServiceError
 
 if TYPE_CHECKING:
@@ -143,66 +141,3 @@ def _text(firing: list[Alert], bodies: list[dict[str, Any]], routes: str) -> str
         )
     parts.append(routes)
     return "\n".join(parts if firing else ["nothing fires", *parts])
-
-
-# acknowledge: record why nothing of a pipeline can be compared, so that its gate passes meanwhile.
-
-
-@click.command(
-    epilog=example(
-        "rivertwice acknowledge flight_delays --reason 'upgrade of 24 November: its windows are mixed until tomorrow'",
-        "rivertwice acknowledge flight_delays --list",
-        "rivertwice acknowledge flight_delays --end ak-1f0c22d3",
-    )
-)
-@name_argument()
-@reason_option()
-@click.option("--until", type=INSTANT, metavar="INSTANT", help=f"It ends here at the latest: {INSTANT_FORM}.")
-@click.option("--end", "ended", metavar="ID", help="End this one now.")
-@click.option("--list", "listed", is_flag=True, help="List all, with their outcome.")
-@changes_unasked("an acknowledgement", because="--end takes it back")
-@pass_frame
-def acknowledge(
-    frame: Frame, name: str, reason: str | None, until: datetime | None, ended: str | None, listed: bool
-) -> None:
-    """Record why the newest reconcile could compare nothing.
-
-    That happens for instance after an upgrade or an accepted gap. Later runs pass their gate with a warning that names it, for as long as the head is the same and no other reason comes up.
-    A DEFECT, a finding or a gap that is new still fails the gate.
-    """
-    from rivertwice.core import utc_now
-    from rivertwice.reconcile import acknowledge as record
-    from rivertwice.reconcile import end_acknowledgement, newest_reconcile, read_acknowledgements, verdict_rows
-
-    home, now = frame.settings.pipeline(frame.known_pipeline(name)), utc_now()
-    if sum((reason is not None, ended is not None, listed)) != 1:
-        message = "give one of --reason, --end and --list"
-        raise click.UsageError(message)
-    if listed:
-        known = read_acknowledgements(home)
-        headers = ("id", "timeline", "by", "at", "until", "ended_at", "why")
-        frame.emit(known, lambda: table_of(headers, known) if known else f"{name}: nothing is acknowledged")
-        return
-    if ended is not None:
-        done = end_acknowledgement(home, ended, by=getpass.getuser(), now=now)
-        frame.emit(done, f"{name}: {done.id} has ended; the next run fails its gate if it can compare nothing")
-        return
-    newest = newest_reconcile(home)
-    if newest is None:
-        message = f"{name} was never reconciled, so there is nothing to acknowledge; run `rivertwice reconcile {name}`"
-        raise RequestError(message)
-    made = record(
-        home,
-        newest,
-        verdict_rows(home, newest["run"]),
-        why=str(reason),
-        by=getpass.getuser(),
-        until=until,
-        now=now,
-    )
-    pairs = ", ".join(f"{pair} ({len(reasons)} reasons)" for pair, reasons in sorted(made.reasons.items()))
-    frame.emit(
-        made,
-        f"{name}: {made.id} covers {pairs} on timeline {made.timeline}; it ends when the head is another or a reason is new, "
-        f"or by `rivertwice acknowledge {name} --end {made.id}`",
-    )

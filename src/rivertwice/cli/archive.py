@@ -1,4 +1,4 @@
-"""archive, retention, topics: the log's topics, how long records are needed, and their longer copy."""
+"""archive, retention: how long records of the log are needed, and their longer copy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 
 from rivertwice.cli.acts import ActCommand, asks_for, run_act
 from rivertwice.cli.asking import changes_unasked
-from rivertwice.cli.frame import DEFECT, Frame, FriendlyGroup, as_fields, as_table, example, pass_frame
+from rivertwice.cli.frame import DEFECT, Frame, as_fields, as_table, example, pass_frame
 from rivertwice.cli.options import name_argument
 from rivertwice.cli.warm import on_engine
 
@@ -97,28 +97,3 @@ def _left(clock: dict[str, Any]) -> str:
     if clock["deadline"] is None:
         return ""
     return f", the first deleted not before {clock['deadline']} ({clock['left_s']} s, {clock['left_share']:.0%} left)"
-
-
-# topics: what the pipelines read, on a Kafka that somebody else runs.
-
-
-@click.group(cls=FriendlyGroup, epilog=example("rivertwice topics create"))
-def topics() -> None:
-    """Create the topics that the pipelines read."""
-
-
-@topics.command("create", epilog=example("rivertwice topics create"))
-@changes_unasked("topics", because="those that exist stay as they are")
-@pass_frame
-def topics_create(frame: Frame) -> None:
-    """Wait for Kafka, then create the topics that are absent.
-
-    `rivertwice up` does the same; this is for a Kafka that is not the embedded one, once per deployment. A topic that exists
-    is left as it is; one whose number of partitions differs from its definition is refused.
-    """
-    from rivertwice.definition import create_topics, load_all
-    from rivertwice.log import await_kafka
-
-    await_kafka(frame.settings)
-    partitions = create_topics(frame.settings, load_all(frame.settings.definitions).values())
-    frame.emit(partitions, lambda: as_table(("topic", "partitions"), sorted(partitions.items())))

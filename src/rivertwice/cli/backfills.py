@@ -12,7 +12,6 @@ from rivertwice.cli.acts import ActCommand, asks_for, plan_act, prepare_act
 from rivertwice.cli.asking import Consent, Preview, asks_first, changes_unasked
 from rivertwice.cli.frame import Frame, FriendlyGroup, as_table, example, pass_frame, table_of
 from rivertwice.cli.options import name_argument
-from rivertwice.cli.served import await_served
 from rivertwice.cli.warm import on_engine
 from rivertwice.core import RequestError, to_plain
 
@@ -117,7 +116,7 @@ def run(frame: Frame, name: str, asked: dict[str, Any], consent: Consent, late: 
         return
     done = act.apply(replace(world, planned=plan), request)
     is_published = done.sequence is not None
-    value = {**to_plain(done), "served": is_published and await_served(frame, name)}
+    value = {**to_plain(done), "served": is_published and frame.await_served(name)}
     del value["nothing"]
     end = f"published as {done.sequence}" if is_published else "audited, not published"
     frame.emit(value, f"{done.backfill}: {done.windows} windows {end}")

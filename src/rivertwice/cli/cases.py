@@ -1,4 +1,4 @@
-"""case from-log, try, advise: what a definition gives for records of the log."""
+"""test, try, advise: what a definition gives for records."""
 
 from __future__ import annotations
 
@@ -9,92 +9,158 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rivertwice.cli.asking import changes_unasked
-from rivertwice.cli.frame import DEFECT, Frame, FriendlyGroup, as_table, example, pass_frame
+from rivertwice.cli.frame import DEFECT, Frame, as_table, example, pass_frame
 from rivertwice.cli.options import INSTANT, name_argument, range_of, range_options
 from rivertwice.cli.results import parse_key
 from rivertwice.cli.warm import on_engine
-from rivertwice.core import RequestError, to_plain
+from rivertwice.core import RequestError, require_name, to_plain
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
     from rivertwice.versions import Advice, Comparison, Example, SchemaChange, Trial
 
 
-@click.group(cls=FriendlyGroup, epilog=example("rivertwice case from-log flight_delays --window 2013-06-30T16:00:00Z"))
-def case() -> None:
-    """Make test cases from records of the log.
-
-    `rivertwice test` runs them.
-    """
+# test: the cases of a definition, and new ones of records of the log.
 
 
-@case.command(
-    "from-log",
+@click.command(
+    "test",
     epilog=example(
-        'rivertwice case from-log flight_delays --window 2013-06-30T16:00:00Z --key \'{"origin": "JFK"}\'',
-        "rivertwice case from-log flight_delays --record flights/0@118 --record flights/2@97 --name two_late_flights",
+        "rivertwice test",
+        "rivertwice test flight_delays",
+        "rivertwice test --examples",
+        'rivertwice test flight_delays --from-log 2013-06-30T16:00:00Z --key \'{"origin": "JFK"}\'',
+        "rivertwice test flight_delays --from-log flights/0@118 --from-log flights/2@97 --as two_late_flights",
     ),
 )
-@name_argument()
+@name_argument(required=False)
+@click.option("--examples", is_flag=True, help="Those in pipelines/examples/, which nothing starts, instead.")
 @click.option(
-    "--window",
-    type=INSTANT,
-    metavar="INSTANT",
-    help="Start of a window: its accepted records, and the first one that closes it.",
-)
-@click.option(
-    "--key", "key_text", metavar="JSON", help="Only records of this key, as a JSON object with all key columns."
-)
-@click.option(
-    "--record",
-    "addresses",
+    "--from-log",
+    "cut",
     multiple=True,
-    metavar="TOPIC/PARTITION@OFFSET",
-    help="A record by its address; the topic may be left out if there is one.",
+    metavar="WINDOW|RECORD",
+    help="Make a case of NAME instead, of records of its log: those of the window that starts then, and the first one that "
+    "closes it; or the record TOPIC/PARTITION@OFFSET (the topic may be left out if there is one), may be given again.",
 )
 @click.option(
-    "--name", "case_name", metavar="CASE", help="Name of the case; default: made of the window or the address."
+    "--key",
+    "key_text",
+    metavar="JSON",
+    help="With --from-log: only records of this key of the window, as a JSON object with all key columns.",
+)
+@click.option(
+    "--as",
+    "case_name",
+    metavar="CASE",
+    help="With --from-log: name of the case; default: made of the window or the address.",
 )
 @on_engine()
-@changes_unasked("a file of a case", because="it is a new file")
+@changes_unasked("with --from-log a file of a case", because="it is a new file")
 @pass_frame
-def from_log(
-    frame: Frame,
-    name: str,
-    window: datetime | None,
-    key_text: str | None,
-    addresses: tuple[str, ...],
-    case_name: str | None,
+def test_cases(
+    frame: Frame, name: str | None, examples: bool, cut: tuple[str, ...], key_text: str | None, case_name: str | None
 ) -> None:
-    """Cut records of NAME's log into a case.
+    """Check definitions and run their cases; make new ones.
 
-    It expects what the definition in the project gives for them now. The file is written to `cases/` of the pipeline's folder. It holds real records, byte by byte, in the micro-batches in which
+    Without NAME all pipelines are checked. Each case runs as a stream and as a batch. Exit 3 if a definition is refused or a case fails; the others are run all the same.
+
+    With --from-log no case is run. Records of NAME's log become a new case, a file in `cases/` of the pipeline's folder, which expects what the definition in the project gives for them now. It holds real records, byte by byte, in the micro-batches in which
     the stream read them. `rivertwice test NAME` passes on it until the definition changes.
     """
+    from rivertwice.definition import DefinitionFiles
+    from rivertwice.engine import FEW_RECORDS, spark_on_demand
+
+    settings = frame.settings
+    if cut or key_text is not None or case_name is not None:
+        if name is None or not cut or examples:
+            message = (
+                "a case is made by NAME --from-log WINDOW|RECORD, to which --key and --as belong, and not --examples"
+            )
+            raise RequestError(message)
+        _cut_case(frame, frame.known_pipeline(name), cut, key_text, case_name)
+        return
+    folder = settings.definitions / "examples" if examples else settings.definitions
+    if name is None:
+        in_folder = sorted(path.parent.name for path in folder.glob(f"*/{DefinitionFiles.YAML_FILE}"))
+        names = in_folder if examples else frame.chosen_pipelines(None)
+    else:
+        names = [require_name(name, "pipeline") if examples else frame.known_pipeline(name)]
+    with spark_on_demand(settings.with_local_spark(), "rivertwice-test", extra=FEW_RECORDS, quick=True) as spark:
+        results = [result for each in names for result in _test_one(frame, folder / each, spark)]
+    failed = [result for result in results if result["differences"]]
+    rows = [(result["pipeline"], result["case"], "FAILED" if result["differences"] else "passed") for result in results]
+    text = as_table(("pipeline", "case", "result"), rows)
+    for result in failed:
+        text += f"\n{result['pipeline']}: {result['case']}: {'; '.join(result['differences'])}"
+    frame.emit({"cases": results, "failed": len(failed)}, text)
+    if failed:
+        raise SystemExit(DEFECT)
+
+
+def _cut_case(frame: Frame, pipeline: str, cut: Sequence[str], key_text: str | None, case_name: str | None) -> None:
+    """Write a case of records of the log, and say what it has."""
     from rivertwice.core import utc_now
     from rivertwice.engine import FEW_RECORDS, spark_on_demand
     from rivertwice.versions import CutRequest, cut_case
 
-    pipeline = frame.known_pipeline(name)
-    if (window is None) == (not addresses) or (addresses and key_text is not None):
-        message = "give either --window, with or without --key, or one --record after the other: they say what is cut"
+    window, records = _chosen(cut)
+    if records and key_text is not None:
+        message = "--key chooses records of a window, and --from-log names single records; leave --key out"
         raise RequestError(message)
-    request = CutRequest(
-        pipeline=pipeline,
-        name=case_name,
-        window=window,
-        key=parse_key(key_text),
-        records=addresses,
-    )
+    request = CutRequest(pipeline=pipeline, name=case_name, window=window, key=parse_key(key_text), records=records)
     settings = frame.settings
     with spark_on_demand(
-        settings.with_local_spark(), f"rivertwice-case-{name}", extra=FEW_RECORDS, quick=True
+        settings.with_local_spark(), f"rivertwice-case-{pipeline}", extra=FEW_RECORDS, quick=True
     ) as spark:
-        cut = cut_case(settings, request, spark, utc_now(), frame.progress)
+        made = cut_case(settings, request, spark, utc_now(), frame.progress)
     frame.emit(
-        cut,
-        f"{cut.path}: {cut.records} records in {cut.batches} micro-batches; it expects {cut.batch_rows} rows of a batch and "
-        f"{cut.stream_rows} of the stream; `rivertwice test {name}` runs it",
+        made,
+        f"{made.path}: {made.records} records in {made.batches} micro-batches; it expects {made.batch_rows} rows of a batch and "
+        f"{made.stream_rows} of the stream; `rivertwice test {pipeline}` runs it",
     )
+
+
+def _chosen(cut: Sequence[str]) -> tuple[datetime | None, tuple[str, ...]]:
+    """Return the start of a window, or the addresses of records.
+
+    Raises:
+        RequestError: it is neither, or more than one window.
+    """
+    if all(set(each) & set("/@") for each in cut):
+        return None, tuple(cut)
+    if len(cut) > 1:
+        message = "--from-log takes one window, or one record after the other; give either of them"
+        raise RequestError(message)
+    try:
+        return INSTANT.convert(cut[0], None, None), ()
+    except RequestError:
+        message = (
+            f"--from-log {cut[0]!r} is neither an instant nor an address; write the start of a window as "
+            "2013-06-30T16:00:00Z, or a record as TOPIC/PARTITION@OFFSET"
+        )
+        raise RequestError(message) from None
+
+
+def _test_one(frame: Frame, folder: Path, spark: Callable[[], Any]) -> Iterator[dict[str, Any]]:
+    """Yield the result of a pipeline's definition, and of each of its cases if the definition holds."""
+    from rivertwice.core import utc_now
+    from rivertwice.definition import LintLevel
+    from rivertwice.engine import judge_folder, run_cases
+
+    frame.progress(f"definition and cases of {folder.name} ...")
+    judged = judge_folder(frame.settings, folder, spark, utc_now(), again=True)
+    differences = [*judged.broken, *(judged.unchecked if judged.verdict is None else ())]
+    yield {"pipeline": folder.name, "case": "(definition)", "state": judged.state, "differences": differences}
+    if judged.bundle is None or judged.state != LintLevel.HOLDS:
+        return
+    for problem in judged.unchecked:
+        frame.progress(f"{folder.name}: not checked: {problem}")
+    for result in run_cases(spark(), folder, judged.bundle.definition):
+        frame.progress(f"{result.case}: {'passed' if result.passed else 'FAILED'}")
+        yield {"pipeline": folder.name, **to_plain(result)}
 
 
 # advise: what another watermark delay would have dropped, and how long results would have waited for it.

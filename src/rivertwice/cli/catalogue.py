@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Iterator, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import click
@@ -29,8 +30,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     "Definitions": {
         "pipelines": "definitions:pipelines",
         "lint": "definitions:lint",
-        "test": "definitions:test_cases",
-        "case": "cases:case",
+        "test": "cases:test_cases",
         "schema": "schemas:schema",
         "try": "cases:try_",
         "advise": "cases:advise",
@@ -46,14 +46,11 @@ SECTIONS: dict[str, dict[str, str]] = {
         "explain": "results:explain",
         "query": "results:query",
         "export": "results:export",
-        "view": "results:view",
-        "served": "served:served",
     },
     "Checks": {
         "reconcile": "checks:reconcile",
         "verdicts": "checks:verdicts",
         "quality": "quality:quality",
-        "acknowledge": "alerts:acknowledge",
         "late": "backfills:late",
     },
     "Repair": {
@@ -68,7 +65,6 @@ SECTIONS: dict[str, dict[str, str]] = {
         "version": "versions:version",
     },
     "Log and retention": {
-        "topics": "archive:topics",
         "archive": "archive:archive",
         "retention": "archive:retention",
     },
@@ -78,11 +74,53 @@ SECTIONS: dict[str, dict[str, str]] = {
         "metrics": "metrics:metrics",
         "diagnose": "metrics:diagnose",
         "logs": "logs:logs",
-        "upkeep": "repair:upkeep",
-        "completion": "completion:completion",
+        "admin": "admin:admin",
     },
 }
 """Heading, verb, and the module and variable in `rivertwice.cli` that is its command."""
+
+
+@dataclass(frozen=True)
+class Moved:
+    """Where the work of a verb of before went.
+
+    Attributes:
+        now: what it is now, for people; its first words before NAME are what is typed.
+        below: the verb of a group of before, which is no longer typed.
+        options: options of before to what they are called now.
+        without: if one of these is given, the option in `now` is not added.
+    """
+
+    now: str
+    below: str = ""
+    options: Mapping[str, str] = field(default_factory=dict)
+    without: frozenset[str] = frozenset()
+
+    def words(self, given: Sequence[str]) -> list[str]:
+        """Return the words that do what the verb of before did with these words after it. Pure."""
+        verb, _, option = self.now.partition(" NAME")
+        rest = [word.partition("=") for word in (given[1:] if given[:1] == [self.below] else given)]
+        added = [] if self.without & {name for name, _, _ in rest} else option.split()[:1]
+        return [*verb.split(), *(f"{self.options.get(name, name)}{sign}{value}" for name, sign, value in rest), *added]
+
+
+MOVED: dict[str, Moved] = {
+    "acknowledge": Moved(
+        "verdicts NAME --accept", options={"--list": "--accepted"}, without=frozenset({"--list", "--end"})
+    ),
+    "case": Moved(
+        "test NAME --from-log WINDOW|RECORD",
+        "from-log",
+        {"--window": "--from-log", "--record": "--from-log", "--name": "--as"},
+        frozenset({"--window", "--record"}),
+    ),
+    "completion": Moved("admin completion"),
+    "served": Moved("admin rebuild", "rebuild"),
+    "topics": Moved("admin topics", "create"),
+    "upkeep": Moved("admin upkeep"),
+    "view": Moved("show NAME --by-key", without=frozenset({"--at", "--history"})),
+}
+"""Verb of before to where its work went; it is not understood any more, and says so."""
 
 
 class CommandCatalogue(MutableMapping[str, click.Command]):

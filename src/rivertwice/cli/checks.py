@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import getpass
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import click
 
 from rivertwice.cli.acts import ActCommand, asks_for, run_act
 from rivertwice.cli.asking import changes_unasked
-from rivertwice.cli.frame import DEFECT, OK, Frame, as_table, example, pass_frame
-from rivertwice.cli.options import name_argument
+from rivertwice.cli.frame import DEFECT, OK, Frame, as_table, example, pass_frame, table_of
+from rivertwice.cli.options import INSTANT, INSTANT_FORM, name_argument, reason_option, refuse_beside
 from rivertwice.cli.warm import on_engine
 from rivertwice.core import RequestError, Row, to_plain
 from rivertwice.timeline import Verdict
@@ -73,7 +75,13 @@ def exit_code_of_gate(gate: Mapping[str, Any]) -> int:
 
 
 @click.command(
-    epilog=example("rivertwice verdicts flight_delays --verdict LATE", "rivertwice verdicts flight_delays --causes")
+    epilog=example(
+        "rivertwice verdicts flight_delays --verdict LATE",
+        "rivertwice verdicts flight_delays --causes",
+        "rivertwice verdicts flight_delays --accept --reason 'upgrade of 24 November' --until 2026-11-26",
+        "rivertwice verdicts flight_delays --accepted",
+        "rivertwice verdicts flight_delays --end ak-1f0c22d3",
+    )
 )
 @name_argument()
 @click.option("--run", "run_id", help="Verdicts of this reconcile run; default: the newest.")
@@ -81,16 +89,48 @@ def exit_code_of_gate(gate: Mapping[str, Any]) -> int:
 @click.option("--verdict", type=click.Choice(Verdict.ALL), help="Only this verdict.")
 @click.option("--causes", is_flag=True, help="Show the causes, row by row, with partition and offset.")
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Maximum number of rows.")
+@click.option("--accept", is_flag=True, help="Accept that the newest reconcile could compare nothing of a pair.")
+@reason_option()
+@click.option(
+    "--until", type=INSTANT, metavar="INSTANT", help=f"With --accept: it ends here at the latest: {INSTANT_FORM}."
+)
+@click.option("--accepted", is_flag=True, help="List what was accepted, with its outcome.")
+@click.option("--end", "ended", metavar="ID", help="End this one of --accepted now.")
+@changes_unasked("with --accept an acceptance", because="--end takes it back")
 @pass_frame
 def verdicts(
-    frame: Frame, name: str, run_id: str | None, pair: str | None, verdict: str | None, causes: bool, limit: int
+    frame: Frame,
+    name: str,
+    run_id: str | None,
+    pair: str | None,
+    verdict: str | None,
+    causes: bool,
+    limit: int,
+    accept: bool,
+    reason: str | None,
+    until: datetime | None,
+    accepted: bool,
+    ended: str | None,
 ) -> None:
     """Show the verdicts of a reconcile, or the causes.
 
     Rows of a window that agree, or that are open, are shown as one without a key; `rows` says how many they are.
+
+    After an upgrade or an accepted gap a reconcile can compare nothing, and its gate fails. With --accept later runs pass with a warning that names it, for as long as the head is the same and no other reason comes up.
+    A DEFECT, a finding or a gap that is new still fails the gate.
     """
     from rivertwice.reconcile import cause_rows, newest_reconcile, verdict_rows
 
+    if accept or accepted or ended is not None:
+        refuse_beside(
+            ("run_id", "pair", "verdict", "causes", "limit"), "does not go with --accept, --accepted or --end"
+        )
+    if accept or accepted or ended is not None or reason is not None or until is not None:
+        if accept + accepted + (ended is not None) != 1 or accept != bool(reason) or (until is not None and not accept):
+            message = "give one of --accept --reason TEXT (it may have --until), --accepted and --end"
+            raise click.UsageError(message)
+        _accept(frame, name, reason, until, ended)
+        return
     home = frame.settings.pipeline(frame.known_pipeline(name))
     if run_id is None:
         newest = newest_reconcile(home)
@@ -113,6 +153,42 @@ def verdicts(
         lambda: (
             f"{as_table(headers, [[row.get(key) for key in headers] for row in shown])}\n{len(shown)} of {len(chosen)} rows"
         ),
+    )
+
+
+def _accept(frame: Frame, name: str, reason: str | None, until: datetime | None, ended: str | None) -> None:
+    """Record why the newest reconcile could compare nothing, so that the gate passes; or end one record; or list them."""
+    from rivertwice.core import utc_now
+    from rivertwice.reconcile import (
+        acknowledge,
+        end_acknowledgement,
+        newest_reconcile,
+        read_acknowledgements,
+        verdict_rows,
+    )
+
+    home, now = frame.settings.pipeline(frame.known_pipeline(name)), utc_now()
+    if ended is not None:
+        done = end_acknowledgement(home, ended, by=getpass.getuser(), now=now)
+        frame.emit(done, f"{name}: {done.id} has ended; the next run fails its gate if it can compare nothing")
+        return
+    if reason is None:
+        known = read_acknowledgements(home)
+        headers = ("id", "timeline", "by", "at", "until", "ended_at", "why")
+        frame.emit(known, lambda: table_of(headers, known) if known else f"{name}: nothing is accepted")
+        return
+    newest = newest_reconcile(home)
+    if newest is None:
+        message = f"{name} was never reconciled, so there is nothing to accept; run `rivertwice reconcile {name}`"
+        raise RequestError(message)
+    made = acknowledge(
+        home, newest, verdict_rows(home, newest["run"]), why=reason, by=getpass.getuser(), until=until, now=now
+    )
+    pairs = ", ".join(f"{pair} ({len(reasons)} reasons)" for pair, reasons in sorted(made.reasons.items()))
+    frame.emit(
+        made,
+        f"{name}: {made.id} covers {pairs} on timeline {made.timeline}; it ends when the head is another or a reason is new, "
+        f"or by `rivertwice verdicts {name} --end {made.id}`",
     )
 
 

@@ -1,9 +1,9 @@
-"""pipelines, test, lint: the definitions of a project."""
+"""pipelines, lint: the definitions of a project."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from pathlib import Path
@@ -14,7 +14,7 @@ import click
 from rivertwice.cli.frame import DEFECT, REFUSED, Frame, as_table, example, pass_frame
 from rivertwice.cli.options import name_argument
 from rivertwice.cli.warm import on_engine
-from rivertwice.core import require_name, to_plain
+from rivertwice.core import to_plain
 
 if TYPE_CHECKING:
     from rivertwice.definition import LintFinding, TopicFacts
@@ -44,57 +44,6 @@ def pipelines(frame: Frame) -> None:
     frame.report_broken(broken)
     if broken:
         raise SystemExit(REFUSED)
-
-
-@click.command("test", epilog=example("rivertwice test", "rivertwice test flight_delays", "rivertwice test --examples"))
-@name_argument(required=False)
-@click.option("--examples", is_flag=True, help="Those in pipelines/examples/, which nothing starts, instead.")
-@on_engine()
-@pass_frame
-def test_cases(frame: Frame, name: str | None, examples: bool) -> None:
-    """Check definitions and run their cases.
-
-    Without NAME all pipelines are checked. Each case runs as a stream and as a batch. Exit 3 if a definition is refused or a case fails; the others are run all the same.
-    """
-    from rivertwice.definition import DefinitionFiles
-    from rivertwice.engine import FEW_RECORDS, spark_on_demand
-
-    settings = frame.settings
-    folder = settings.definitions / "examples" if examples else settings.definitions
-    if name is None:
-        in_folder = sorted(path.parent.name for path in folder.glob(f"*/{DefinitionFiles.YAML_FILE}"))
-        names = in_folder if examples else frame.chosen_pipelines(None)
-    else:
-        names = [require_name(name, "pipeline") if examples else frame.known_pipeline(name)]
-    with spark_on_demand(settings.with_local_spark(), "rivertwice-test", extra=FEW_RECORDS, quick=True) as spark:
-        results = [result for each in names for result in _test_one(frame, folder / each, spark)]
-    failed = [result for result in results if result["differences"]]
-    rows = [(result["pipeline"], result["case"], "FAILED" if result["differences"] else "passed") for result in results]
-    text = as_table(("pipeline", "case", "result"), rows)
-    for result in failed:
-        text += f"\n{result['pipeline']}: {result['case']}: {'; '.join(result['differences'])}"
-    frame.emit({"cases": results, "failed": len(failed)}, text)
-    if failed:
-        raise SystemExit(DEFECT)
-
-
-def _test_one(frame: Frame, folder: Path, spark: Callable[[], Any]) -> Iterator[dict[str, Any]]:
-    """Yield the result of a pipeline's definition, and of each of its cases if the definition holds."""
-    from rivertwice.core import utc_now
-    from rivertwice.definition import LintLevel
-    from rivertwice.engine import judge_folder, run_cases
-
-    frame.progress(f"definition and cases of {folder.name} ...")
-    judged = judge_folder(frame.settings, folder, spark, utc_now(), again=True)
-    differences = [*judged.broken, *(judged.unchecked if judged.verdict is None else ())]
-    yield {"pipeline": folder.name, "case": "(definition)", "state": judged.state, "differences": differences}
-    if judged.bundle is None or judged.state != LintLevel.HOLDS:
-        return
-    for problem in judged.unchecked:
-        frame.progress(f"{folder.name}: not checked: {problem}")
-    for result in run_cases(spark(), folder, judged.bundle.definition):
-        frame.progress(f"{result.case}: {'passed' if result.passed else 'FAILED'}")
-        yield {"pipeline": folder.name, **to_plain(result)}
 
 
 # lint: what a definition promises, and the pitfalls it could meet.

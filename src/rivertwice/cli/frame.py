@@ -22,6 +22,7 @@ from rivertwice.core import (
     ReplayMismatchError,
     RequestError,
     RivertwiceError,
+    ServiceError,
     Settings,
     UnknownOutcomeError,
     printable,
@@ -118,6 +119,7 @@ def has_terminal() -> bool:
     return sys.stderr.isatty()
 
 
+_SERVED_SECONDS = 60.0
 OK, REFUSED, USAGE, DEFECT, UNKNOWN = 0, 1, 2, 3, 4
 EXIT_CODES = """\b
 Exit codes:
@@ -178,6 +180,27 @@ class Frame:
             if warning is not None:
                 say(f"rivertwice: warning: {each}: {warning}", err=True)
 
+    def await_served(self, name: str, batch: tuple[str, int] | None = None) -> bool:
+        """Wait until readers see all that is published, and this batch of a timeline; say so if they do not.
+
+        What is committed stays committed: a failure is not needed.
+        """
+        from rivertwice.agent import agent_status
+        from rivertwice.timeline import Intent, last_seq, wait_served
+
+        home = self.settings.pipeline(name)
+        if agent_status(self.settings) is None or Intent.load(home) is None:  # the agent builds what is served
+            self.progress(
+                f"readers see it once an agent runs (`rivertwice up`), or after `rivertwice admin rebuild {name}`"
+            )
+            return False
+        try:
+            wait_served(home, last_seq(home), _SERVED_SECONDS, batch)
+        except ServiceError as error:
+            self.progress(str(error))
+            return False
+        return True
+
     def known_pipeline(self, name: str) -> str:
         """Return the name if the project defines it or the home has its state.
 
@@ -224,7 +247,7 @@ class FriendlyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command, or fail with the closest name."""
-        if args and self.get_command(ctx, args[0]) is None:
+        if args and self.get_command(ctx, args[0]) is None and not ctx.resilient_parsing:
             names = self.list_commands(ctx)
             close = difflib.get_close_matches(args[0], names, n=2, cutoff=0.7)
             hint = f"Did you mean {' or '.join(close)}?" if close else f"There are: {', '.join(names)}."

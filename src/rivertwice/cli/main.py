@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import gc
 import os
+import shlex
 from typing import Any
 
 import click
 
 from rivertwice.cli.anywhere import make_frame, root_options
 from rivertwice.cli.asking import WORDS
-from rivertwice.cli.catalogue import CommandCatalogue
+from rivertwice.cli.catalogue import MOVED, CommandCatalogue
 from rivertwice.cli.frame import EXIT_CODES, FriendlyGroup, example
 from rivertwice.core import say_one_command, say_verbose
 
@@ -28,6 +29,16 @@ class RootGroup(FriendlyGroup):
         """Parse, and keep the words of this call for the messages that repeat it."""
         ctx.meta[WORDS] = tuple(args)
         return super().parse_args(ctx, args)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; for a verb of before say which command does its work."""
+        if args[0] in MOVED and self.get_command(ctx, args[0]) is None and not ctx.resilient_parsing:
+            moved, words = MOVED[args[0]], ctx.meta[WORDS]
+            command = ["rivertwice", *words[: len(words) - len(args)], *moved.words(args[1:])]
+            ctx.fail(f"`{args[0]}` is now `rivertwice {moved.now}`; run: {shlex.join(command)}")
+        return super().resolve_command(ctx, args)
 
     def list_commands(self, _ctx: click.Context) -> list[str]:
         """Return the verbs in the order of the headings."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import click
+from click.core import ParameterSource
 
 from rivertwice.core import RequestError, TimeRange, parse_instant
 
@@ -169,6 +170,23 @@ def named_reason(reason: str | None) -> str:
         message = "a decision is kept with its reason: --reason 'test record'; nothing was done"
         raise click.UsageError(message)
     return reason
+
+
+def refuse_beside(names: Collection[str], why: str) -> None:
+    """Refuse the first of these parameters of the command that runs, if one was given.
+
+    Args:
+        names: of parameters.
+        why: what follows the option's name: `does not go with ...`.
+
+    Raises:
+        UsageError: one was given.
+    """
+    ctx = click.get_current_context()
+    for param in ctx.command.params:
+        if param.name in names and ctx.get_parameter_source(param.name) is ParameterSource.COMMANDLINE:
+            message = f"{param.opts[0]} {why}; leave it out"
+            raise click.UsageError(message)
 
 
 def reason_option() -> Decorator:

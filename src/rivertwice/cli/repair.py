@@ -1,4 +1,4 @@
-"""repair, upkeep: what tables lost, written again; small files merged, old ones removed."""
+"""repair: what tables lost, written again."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rivertwice.cli.asking import Consent, Preview, asks_first, changes_unasked
+from rivertwice.cli.asking import Consent, Preview, asks_first
 from rivertwice.cli.frame import DEFECT, OK, Frame, as_table, example, pass_frame
 from rivertwice.cli.options import name_argument
 from rivertwice.core import to_plain, utc_now
@@ -35,7 +35,6 @@ def repair(frame: Frame, name: str, consent: Consent, accept_loss: tuple[str, ..
     files where those are whole, else from the recorded ranges (Kafka, the archive), each proved before it is written. Exit 3
     while anything is damaged.
     """
-    from rivertwice.core import utc_now
     from rivertwice.upkeep import erased_topics, find_damage, look_at_archives, require_damage_on_s3
 
     home = frame.settings.pipeline(frame.known_pipeline(name))
@@ -55,7 +54,6 @@ def repair(frame: Frame, name: str, consent: Consent, accept_loss: tuple[str, ..
 
 
 def _repair(frame: Frame, name: str, accept_loss: Sequence[str]) -> None:
-    from rivertwice.core import utc_now
     from rivertwice.upkeep import erased_topics
     from rivertwice.upkeep import repair as act
 
@@ -82,32 +80,3 @@ def _damage_text(damages: Sequence[Any], last: str) -> str:
         )
     rows = [[damage.table, damage.what, damage.meaning, damage.cure] for damage in damages]
     return "\n".join([as_table(("table", "damage", "what it means", "repair"), rows), last])
-
-
-# upkeep: merge small files of the tables and remove files that no commit names any more.
-
-
-@click.command(epilog=example("rivertwice upkeep flight_delays"))
-@name_argument()
-@changes_unasked("files of tables", because="their rows stay, and the agent does the same")
-@pass_frame
-def upkeep(frame: Frame, name: str) -> None:
-    """Merge small files and delete those no longer used.
-
-    It works on NAME's tables; a file is used if a commit of the last hours names it. Results never change. Verdicts and causes of reconciles older than RIVERTWICE_VERDICTS_KEPT (90 days) are removed, except for those that a newer run
-    builds on. The agent does the same after every 200 batches and every six hours; the stream may run meanwhile.
-    """
-    from rivertwice.timeline import keep_up
-
-    settings = frame.settings
-    done = keep_up(settings.pipeline(frame.known_pipeline(name)), now=utc_now(), verdicts_kept=settings.verdicts_kept)
-
-    def text() -> str:
-        if not done:
-            return "upkeep runs already; nothing was done"
-        return "\n".join(
-            f"{upkeep_report.table:<12} {upkeep_report.files_before} to {upkeep_report.files_after} files, {upkeep_report.deleted} deleted ({upkeep_report.note})"
-            for upkeep_report in done
-        )
-
-    frame.emit(done, text)

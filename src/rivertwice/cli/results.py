@@ -1,4 +1,4 @@
-"""show, query, export, view, explain: the rows that are served and stored, and why one is what it is."""
+"""show, query, export, explain: the rows that are served and stored, and why one is what it is."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import click
 from rivertwice.cli import options as candidates
 from rivertwice.cli.asking import changes_unasked
 from rivertwice.cli.frame import Frame, as_table, example, pass_frame
-from rivertwice.cli.options import INSTANT, INSTANT_FORM, name_argument, range_of, range_options
+from rivertwice.cli.options import INSTANT, INSTANT_FORM, name_argument, range_of, range_options, refuse_beside
 from rivertwice.cli.warm import on_engine
 from rivertwice.core import Measured, RequestError, Row, to_iso, to_plain
 
@@ -87,53 +87,6 @@ def distinct(names: Sequence[str]) -> list[str]:
     return made
 
 
-# view: the rows of a fold by key, now or at an instant, and the results of open windows so far.
-
-
-@click.command(
-    epilog=example(
-        "rivertwice view account_ledger",
-        "rivertwice view account_ledger --key '{\"account_id\": 42}' --at 2024-01-02T10:00:00Z",
-        "rivertwice view account_ledger --key '{\"account_id\": 42}' --history",
-    )
-)
-@name_argument()
-@click.option("--key", "key_text", metavar="JSON", help="Only these values of key columns, as a JSON object.")
-@click.option(
-    "--at",
-    type=INSTANT,
-    metavar="INSTANT",
-    help=f"As of this event time; an event exactly at it counts. {INSTANT_FORM}.",
-)
-@click.option("--history", is_flag=True, help="Every row, in the order of the log, not the newest of each key.")
-@click.option(
-    "--limit",
-    type=click.IntRange(1),
-    default=200,
-    show_default=True,
-    help="Maximum number of rows; the newest are shown.",
-)
-@pass_frame
-def view(frame: Frame, name: str, key_text: str | None, at: datetime | None, history: bool, limit: int) -> None:
-    """Show the newest row of every key of a fold.
-
-    For a pipeline that emits updates it shows the newest row of every open window.
-    """
-    from rivertwice.timeline import read_view
-
-    key = parse_key(key_text)
-    result = read_view(frame.settings.pipeline(frame.known_pipeline(name)), key=key, at=at, history=history)
-    shown = [to_plain(row) for row in result.rows[-limit:]]
-    value = {"pipeline": name, "at": at, "shows": result.stamp, "rows": shown, "total": len(result.rows)}
-    frame.emit(
-        value,
-        lambda: (
-            f"{as_table(result.columns, [[row[column] for column in result.columns] for row in shown])}\n"
-            f"{len(shown)} of {len(result.rows)} rows, up to batch {result.stamp.timeline}/{result.stamp.batch}"
-        ),
-    )
-
-
 def parse_key(text: str | None) -> Row | None:
     """Return the key that --key gives; None if it is not given. Pure.
 
@@ -152,6 +105,7 @@ def parse_key(text: str | None) -> Row | None:
     return values
 
 
+_FEW, _MOST, _OF_KEYS = 20, 10_000, 200
 _MORE = 10  # the command that shows more multiplies the number by this
 _PROGRESS_ROWS = 250_000
 
@@ -199,18 +153,37 @@ def _rows(
         "rivertwice show flight_delays",
         'rivertwice show flight_delays --from 2013-06-30 --to 2013-07-01 --key \'{"origin": "JFK"}\'',
         "rivertwice show flight_delays --table verdicts --limit 50",
+        "rivertwice show account_ledger --by-key",
+        "rivertwice show account_ledger --key '{\"account_id\": 42}' --at 2024-01-02T10:00:00Z",
+        "rivertwice show account_ledger --key '{\"account_id\": 42}' --history",
     )
 )
 @name_argument()
 @range_options
 @click.option("--key", "key", metavar="JSON", help='Only rows with these values: \'{"origin": "JFK"}\'.')
 @click.option("--columns", metavar="A,B", help="The columns to show.")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="Maximum number of rows.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1),
+    help=f"Maximum number of rows: {_FEW} unless given, {_MOST} at most; with --by-key {_OF_KEYS} unless given, and any number.",
+)
 @click.option(
     "--order", type=click.Choice(["newest", "oldest"]), default="newest", show_default=True, help="What comes first."
 )
 @table_option
 @current_option
+@click.option(
+    "--by-key",
+    is_flag=True,
+    help="Of a fold: the newest row of every key. Of a pipeline that emits updates: that of every open window.",
+)
+@click.option(
+    "--at",
+    type=INSTANT,
+    metavar="INSTANT",
+    help=f"Of a fold: --by-key as of this event time; an event exactly at it counts. {INSTANT_FORM}.",
+)
+@click.option("--history", is_flag=True, help="Of a fold: every row of every key, in the order of the log.")
 @pass_frame
 def show(
     frame: Frame,
@@ -219,18 +192,36 @@ def show(
     end: datetime | None,
     key: str | None,
     columns: str | None,
-    limit: int,
+    limit: int | None,
     order: str,
     table: str,
     require_current: bool,
+    by_key: bool,
+    at: datetime | None,
+    history: bool,
 ) -> None:
     """Show rows of NAME: served ones, or another table's.
 
     Which batch the rows are of is shown too. NAME@v2 means the rows of a version that does not serve. A range is one of the windows' starts, or of the time that the table
     is ordered by. Only the files that can have such rows are read.
+
+    --by-key, --at and --history show a fold by its keys instead. --key, which may name some of the key columns, and --limit belong to them too.
     """
+    if by_key or at is not None or history:
+        refuse_beside(
+            ("start", "end", "columns", "order", "table", "require_current"),
+            "does not go with --by-key, --at or --history",
+        )
+        _show_by_key(frame, name, parse_key(key), at, limit or _OF_KEYS, history=history)
+        return
     from rivertwice.read import newest_rows
 
+    limit = limit or _FEW
+    if limit > _MOST:
+        message = (
+            f"--limit {limit} is more than {_MOST} rows; `rivertwice export {name} FILE` writes any number to a file"
+        )
+        raise click.UsageError(message)
     rows = _rows(frame, name, table, start, end, key, columns, require_current=require_current)
     shown = newest_rows(rows, limit, oldest=order == "oldest")
     total = shown.num_rows if shown.num_rows < limit else rows.count()
@@ -260,6 +251,22 @@ def show(
     )
 
 
+def _show_by_key(frame: Frame, name: str, key: Row | None, at: datetime | None, limit: int, *, history: bool) -> None:
+    """Show the newest row of every key of a fold, or of every open window; or a fold's history."""
+    from rivertwice.timeline import read_view
+
+    result = read_view(frame.settings.pipeline(frame.known_pipeline(name)), key=key, at=at, history=history)
+    shown = [to_plain(row) for row in result.rows[-limit:]]
+    value = {"pipeline": name, "at": at, "shows": result.stamp, "rows": shown, "total": len(result.rows)}
+    frame.emit(
+        value,
+        lambda: (
+            f"{as_table(result.columns, [[row[column] for column in result.columns] for row in shown])}\n"
+            f"{len(shown)} of {len(result.rows)} rows, up to batch {result.stamp.timeline}/{result.stamp.batch}"
+        ),
+    )
+
+
 def _plain_status(status: Status) -> dict[str, Any]:
     return {**to_plain(status), "is_current": status.is_current}
 
@@ -271,7 +278,7 @@ def _count_line(shown: int, total: int | None, limit: int, order: str, again: li
     more = limit * _MORE if total is None else min(limit * _MORE, total)
     head = f"{shown} rows" if total is None else f"{shown} of {total} rows"
     what = "there may be more" if total is None else "more"
-    return f"{head}, {order} first; {what}: {shlex.join([*again, '--limit', str(min(more, 10_000))])}"
+    return f"{head}, {order} first; {what}: {shlex.join([*again, '--limit', str(min(more, _MOST))])}"
 
 
 @click.command(

@@ -24,7 +24,6 @@ from rivertwice.cli.catch_up import (
 )
 from rivertwice.cli.frame import Frame, example, pass_frame
 from rivertwice.cli.options import name_argument
-from rivertwice.cli.served import await_served
 from rivertwice.core import Deadline, Measured, RequestError, ServiceError, iso_of_ms
 
 if TYPE_CHECKING:
@@ -166,7 +165,7 @@ def wait_caught_up(frame: Frame, name: str, asked_at: datetime, timeout: int) ->
     log_ends = {topic: stable_ends(settings, topic) for topic in definition.topics}
     known = {(row.timeline, row.batch) for row in path_ledger(home)}
     beat = _await_ends(frame, definition, log_ends, asked_at, timeout)
-    served = beat.batch is None or await_served(frame, name, (beat.timeline, beat.batch))
+    served = beat.batch is None or frame.await_served(name, (beat.timeline, beat.batch))
     rows = [row for row in path_ledger(home) if (row.timeline, row.batch) not in known]
     return {
         "pid": beat.pid,

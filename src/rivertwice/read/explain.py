@@ -111,7 +111,7 @@ def choose_acts(
     if not is_current:
         acts.append(
             Act(
-                f"rivertwice served rebuild {name}",
+                f"rivertwice admin rebuild {name}",
                 "a newer batch or publication is not served yet; an agent that runs builds it, and this command does it once",
             )
         )

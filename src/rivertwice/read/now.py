@@ -561,7 +561,7 @@ def _served_until(facts: Facts, now: datetime) -> str:
         shown += "; a newer batch or publication is not served yet"
     if _agent_lives(facts, now):
         return f"{shown}: the agent builds them next"
-    return f"{shown}, because no agent is running: `rivertwice agent start`, or once `rivertwice served rebuild {facts.name}`"
+    return f"{shown}, because no agent is running: `rivertwice agent start`, or once `rivertwice admin rebuild {facts.name}`"
 
 
 def _served(facts: Facts) -> ServedEnd | None:

@@ -1,7 +1,7 @@
-"""A person acknowledges that a run could compare nothing: who decided it, why, and what ends it.
+"""A person accepts that a run could compare nothing: who decided it, why, and what ends it.
 
 After an upgrade, or after an accepted gap, every row of a pair can be NOT_COMPARABLE for days, and every run would fail its
-gate. An acknowledgement holds for one timeline and for the reasons that the run reported. With another head, or for a new
+gate. An acceptance, stored as an acknowledgement, holds for one timeline and for the reasons that the run reported. With another head, or for a new
 reason, the gate fails again. It is stored as `acknowledgements/ID.json` beside the tables, format 1. `ID.ended.json` records
 that a person ended it.
 """
@@ -108,7 +108,7 @@ def acknowledge(
     if not pairs:
         message = (
             f"the newest reconcile of {home.root.name}, {run['run']}, has no alert {NOTHING_COMPARED}, so there is nothing to "
-            f"acknowledge; see `rivertwice verdicts {home.root.name}`"
+            f"accept; see `rivertwice verdicts {home.root.name}`"
         )
         raise RequestError(message)
     if until is not None and until <= now:
@@ -144,7 +144,7 @@ def end_acknowledgement(home: PipelineHome, wanted: str, *, by: str, now: dateti
     """
     known = {acknowledgement.id: acknowledgement for acknowledgement in read_acknowledgements(home)}
     if wanted not in known:
-        message = f"{home.root.name} has no acknowledgement {wanted[:80]!r}; there are: {', '.join(known) or 'none'}"
+        message = f"{home.root.name} has no acceptance {wanted[:80]!r}; there are: {', '.join(known) or 'none'}"
         raise RequestError(message)
     value = {"format": FORMAT, "at": to_iso(now), "by": by}
     open_store(home.place).put_if_absent(f"{_FOLDER}{wanted}{_ENDED}", json.dumps(value, sort_keys=True).encode())
@@ -204,8 +204,8 @@ def _decoded(home: PipelineHome, key: str, data: bytes | None) -> dict[str, Any]
 
 def _unreadable(home: PipelineHome, key: str, why: str) -> LedgerError:
     return LedgerError(
-        f"{key} of {home.root.name} cannot be read ({why}), so it is not known what was acknowledged; delete the file, and "
-        f"acknowledge again with `rivertwice acknowledge {home.root.name}`"
+        f"{key} of {home.root.name} cannot be read ({why}), so it is not known what was accepted; delete the file, and "
+        f"accept it again with `rivertwice verdicts {home.root.name} --accept`"
     )
 
 

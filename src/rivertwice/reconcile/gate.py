@@ -162,16 +162,16 @@ def _repeated_by(finding: DefectFinding, counts: Mapping[str, Mapping[str, int]]
 def _not_comparable(pair: str, rows: int, counts: Mapping[str, int], report: GateInput) -> GateAlert:
     """Return the alert about rows that cannot be compared: a warning, unless the run had to compare rows and compared none.
 
-    It is a warning even then if a person has acknowledged it.
+    It is a warning even then if a person has accepted it.
     """
     if report.compare and not any(counts.get(verdict) for verdict in (Verdict.AGREES, Verdict.LATE, Verdict.DEFECT)):
         if pair in report.acknowledged:
-            message = f"none of the {rows} rows of the pair {pair} could be compared, as acknowledged by {report.acknowledged[pair]}"
+            message = f"none of the {rows} rows of the pair {pair} could be compared, as accepted by {report.acknowledged[pair]}"
             return GateAlert(WARNING, "not_comparable", message, pair)
         message = (
             f"none of the {rows} rows of the pair {pair} could be compared, so this run shows nothing about them; "
-            "see the reasons with `rivertwice verdicts`, --verdict NOT_COMPARABLE; if they are known, `rivertwice acknowledge` "
-            "lets the gate pass"
+            "see the reasons with `rivertwice verdicts`, --verdict NOT_COMPARABLE; if they are known, its --accept lets "
+            "the gate pass"
         )
         return GateAlert(CRITICAL, "nothing_compared", message, pair)
     return GateAlert(WARNING, "not_comparable", f"{rows} rows of the pair {pair} cannot be compared", pair)

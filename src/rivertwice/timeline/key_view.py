@@ -89,8 +89,8 @@ def check_request(definition: Definition, key: Mapping[str, Any] | None) -> None
     """
     if not definition.window.kind.has_newest_rows and not definition.has_updates:
         message = (
-            f"{definition.name} has windows ({definition.window.text}) that are emitted when they close, and a view is of a fold's "
-            "keys, or of open windows (emit: updates); read its `served` table instead"
+            f"{definition.name} has windows ({definition.window.text}) that are emitted when they close; --by-key, --at and "
+            f"--history are of a fold's keys, or of open windows (emit: updates): `rivertwice show {definition.name}` has its rows"
         )
         raise RequestError(message)
     unknown = sorted(set(key or ()) - set(definition.keys))

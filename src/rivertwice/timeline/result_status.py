@@ -96,7 +96,7 @@ class Status:
 
 def how_served(name: str) -> str:
     """Return what makes a table show all that is committed, as the end of a sentence. Pure."""
-    return f"an agent builds it (`rivertwice agent start`), or `rivertwice served rebuild {name}` does it once"
+    return f"an agent builds it (`rivertwice agent start`), or `rivertwice admin rebuild {name}` does it once"
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,7 @@ def test_a_kind_whose_windows_are_not_published_is_computed_beside() -> None:
 
 
 def test_what_is_not_served_yet_comes_first() -> None:
-    assert acts(is_current=False, verdicts=[verdict(Verdict.LATE)]) == ["rivertwice served rebuild sums", BACKFILL]
+    assert acts(is_current=False, verdicts=[verdict(Verdict.LATE)]) == ["rivertwice admin rebuild sums", BACKFILL]
 
 
 @pytest.mark.proves("guarantees.md#verdicts")

@@ -142,7 +142,7 @@ def test_rows_that_must_be_current_are_refused_in_python_too(tmp_path: Path) -> 
         "one query": lambda: loose.query("SELECT k FROM p", require_current=True),
     }
     for ask in asked.values():
-        with pytest.raises(RequestError, match=r"served of p is not current: .*`rivertwice served rebuild p`"):
+        with pytest.raises(RequestError, match=r"served of p is not current: .*`rivertwice admin rebuild p`"):
             ask()
     assert loose.served("p").status.is_current is False
     assert strict.served("p", require_current=False).count() == loose.served("p").count()

@@ -71,7 +71,7 @@ def test_what_is_served_ends_where_the_table_ends_and_what_would_serve_the_rest_
     assert value["served"] == {
         "timeline": "t1", "batch": 9, "until": "1970-01-01T08:00:00Z", "closed": "1970-01-01T10:00:00Z", "is_current": False,
     }  # fmt: skip
-    command = next(part for part in text.split("`")[1::2] if part.startswith("rivertwice served"))
+    command = next(part for part in text.split("`")[1::2] if part.startswith("rivertwice admin"))
     run(settings, *shlex.split(command)[1:])
     assert "windows that ended by 1970-01-01 10:00:00 UTC are served. Next" in said(settings).replace(
         "Windows", "windows"

@@ -189,6 +189,24 @@ def test_what_cannot_be_shown_is_refused_with_the_remedy(run: Run, arguments: li
     assert words in result.output
 
 
+def test_rows_by_key_are_those_of_folds_and_open_windows(run: Run, tmp_path: Path) -> None:
+    result = run("show", "p", "--by-key")
+    assert result.exit_code == 1
+    assert "--by-key, --at and --history are of a fold's keys, or of open windows (emit: updates)" in result.output
+    settings, home, bundle = make_home(tmp_path / "updates", emit="updates")
+    rebuild_served(home, bundle.definition)
+    shown = json.loads(runner(settings)("show", "p", "--by-key", output="json").stdout)
+    assert (shown["shows"]["timeline"], shown["shows"]["batch"]) == ("t1", 9)
+    assert "there is only the newest row of each open window" in runner(settings)("show", "p", "--history").output
+
+
+def test_a_table_shows_so_many_rows_at_most(run: Run) -> None:
+    assert run("show", "p", "--limit", "10000").exit_code == 0
+    result = run("show", "p", "--limit", "10001")
+    assert result.exit_code == 2
+    assert "`rivertwice export p FILE` writes any number" in result.output
+
+
 def test_nothing_served_yet_is_said_so(tmp_path: Path) -> None:
     result = runner(make_home(tmp_path)[0])("show", "p")
     assert result.exit_code == 1
@@ -243,7 +261,7 @@ def test_rows_that_must_be_current_are_refused_until_what_is_printed_builds_them
     assert refused.stdout == "" or "rows" not in json.loads(refused.stdout)
     assert not (tmp_path / "rows.jsonl").exists()
     assert "it shows batch 9 of t1, sequence 1, and batch 9 of t1, sequence 2, is committed" in refused.output
-    command = next(part for part in refused.output.split("`")[1::2] if part.startswith("rivertwice served"))
+    command = next(part for part in refused.output.split("`")[1::2] if part.startswith("rivertwice admin"))
     assert run(*shlex.split(command)[1:]).exit_code == 0
     done = run(*asked, "--require-current")
     assert done.exit_code == 0, done.output

@@ -80,7 +80,7 @@ def kinds(gate: Gate) -> list[tuple[str, str]]:
 def test_an_acknowledged_run_passes_with_a_warning_that_says_who_and_why(home: PipelineHome, command: Command) -> None:
     found = verdicts(MIXED, MIXED, MIXED)
     assert kinds(reconcile(home, found)) == [("critical", "nothing_compared")]
-    made = command("acknowledge", P, "--reason", "upgrade of 24 November")
+    made = command("verdicts", P, "--accept", "--reason", "upgrade of 24 November")
     assert made.exit_code == 0, made.output
     one = json.loads(made.stdout)
     assert (one["timeline"], one["run"], one["reasons"]) == ("t1", "r1", {"stream": [MIXED]})
@@ -88,14 +88,14 @@ def test_an_acknowledged_run_passes_with_a_warning_that_says_who_and_why(home: P
     gate = judge(home, [*found, *verdicts(MIXED)])
     assert gate.passed
     assert kinds(gate) == [("warning", "not_comparable")]
-    assert f"as acknowledged by {one['id']} by {one['by']} on 20" in gate.alerts[0].message
+    assert f"as accepted by {one['id']} by {one['by']} on 20" in gate.alerts[0].message
     assert gate.alerts[0].message.endswith("upgrade of 24 November")
-    assert [each["id"] for each in json.loads(command("acknowledge", P, "--list").stdout)] == [one["id"]]
+    assert [each["id"] for each in json.loads(command("verdicts", P, "--accepted").stdout)] == [one["id"]]
 
 
 def test_an_acknowledgement_covers_its_head_reason_and_pair_alone(home: PipelineHome, command: Command) -> None:
     reconcile(home, verdicts(MIXED))
-    command("acknowledge", P, "--reason", "upgrade")
+    command("verdicts", P, "--accept", "--reason", "upgrade")
     assert judge(home, verdicts(MIXED)).passed
     failing = [("critical", "nothing_compared")]
     assert kinds(judge(home, verdicts(MIXED), timeline="t2")) == failing
@@ -116,13 +116,13 @@ def test_a_row_that_nobody_has_to_compare_is_no_new_reason() -> None:
 def test_it_ends_by_date_and_by_hand_and_says_so(home: PipelineHome, command: Command) -> None:
     reconcile(home, verdicts(MIXED))
     tomorrow = utc_now() + timedelta(days=1)
-    command("acknowledge", P, "--reason", "upgrade", "--until", to_iso(tomorrow))
+    command("verdicts", P, "--accept", "--reason", "upgrade", "--until", to_iso(tomorrow))
     assert judge(home, verdicts(MIXED), now=tomorrow - timedelta(seconds=2)).passed
     assert not judge(home, verdicts(MIXED), now=tomorrow + timedelta(seconds=2)).passed
-    (one,) = json.loads(command("acknowledge", P, "--list").stdout)
-    ended = command("acknowledge", P, "--end", one["id"])
+    (one,) = json.loads(command("verdicts", P, "--accepted").stdout)
+    ended = command("verdicts", P, "--end", one["id"])
     assert ended.exit_code == 0, ended.output
-    (after,) = json.loads(command("acknowledge", P, "--list").stdout)
+    (after,) = json.loads(command("verdicts", P, "--accepted").stdout)
     assert after["ended_at"] is not None
     assert after["ended_by"] == one["by"]
     assert (after["why"], after["at"]) == (one["why"], one["at"])
@@ -132,47 +132,50 @@ def test_it_ends_by_date_and_by_hand_and_says_so(home: PipelineHome, command: Co
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (("--reason", "x"), 1, "has no alert nothing_compared"),
-        (("--reason", "x", "--until", "2020-01-01"), 1, "has no alert nothing_compared"),
-        (("--end", "ak-00000000"), 1, "has no acknowledgement 'ak-00000000'; there are: none"),
-        ((), 2, "give one of --reason, --end and --list"),
-        (("--reason", "x", "--list"), 2, "give one of"),
+        (("--accept", "--reason", "x"), 1, "has no alert nothing_compared"),
+        (("--accept", "--reason", "x", "--until", "2020-01-01"), 1, "has no alert nothing_compared"),
+        (("--end", "ak-00000000"), 1, "has no acceptance 'ak-00000000'; there are: none"),
+        (("--accept",), 2, "give one of --accept --reason TEXT"),
+        (("--reason", "x"), 2, "give one of --accept --reason TEXT"),
+        (("--accepted", "--until", "2026-01-01"), 2, "give one of"),
+        (("--accept", "--reason", "x", "--accepted"), 2, "give one of"),
+        (("--accept", "--reason", "x", "--pair", "served"), 2, "--pair does not go with --accept"),
     ],
 )
 def test_what_cannot_be_acknowledged_is_refused(
     home: PipelineHome, command: Command, words: tuple[str, ...], code: int, said: str
 ) -> None:
     reconcile(home, verdicts("", verdict="AGREES"))
-    done = command("acknowledge", P, *words)
+    done = command("verdicts", P, *words)
     assert (done.exit_code, said in done.output) == (code, True), done.output
     assert read_acknowledgements(home) == []
 
 
 def test_a_past_date_and_a_pipeline_without_a_reconcile_are_refused(home: PipelineHome, command: Command) -> None:
-    assert "was never reconciled" in command("acknowledge", P, "--reason", "x").output
+    assert "was never reconciled" in command("verdicts", P, "--accept", "--reason", "x").output
     reconcile(home, verdicts(MIXED))
     assert (
         "has passed, so it would never hold"
-        in command("acknowledge", P, "--reason", "x", "--until", "2020-01-01").output
+        in command("verdicts", P, "--accept", "--reason", "x", "--until", "2020-01-01").output
     )
     assert read_acknowledgements(home) == []
 
 
 def test_one_that_cannot_be_read_is_named_and_nothing_passes_by_it(home: PipelineHome, command: Command) -> None:
     reconcile(home, verdicts(MIXED))
-    command("acknowledge", P, "--reason", "upgrade")
-    (one,) = json.loads(command("acknowledge", P, "--list").stdout)
+    command("verdicts", P, "--accept", "--reason", "upgrade")
+    (one,) = json.loads(command("verdicts", P, "--accepted").stdout)
     open_store(home.place).put(f"acknowledgements/{one['id']}.json", b"")
-    told = command("acknowledge", P, "--list")
+    told = command("verdicts", P, "--accepted")
     assert told.exit_code == 1
     assert f"acknowledgements/{one['id']}.json of {P} cannot be read" in told.output
-    assert "delete the file, and acknowledge again" in told.output
+    assert "delete the file, and accept it again" in told.output
 
 
 def test_a_reason_that_was_stored_in_older_words_still_counts(home: PipelineHome, command: Command) -> None:
     order = "records of the key {} are in the partitions 0, 1 of t, so their order {} how batches were cut"
     reconcile(home, verdicts(order.format("k", "hangs on")))
-    assert command("acknowledge", P, "--reason", "known").exit_code == 0
+    assert command("verdicts", P, "--accept", "--reason", "known").exit_code == 0
     reasons = reasons_of([("stream", "NOT_COMPARABLE", "both", order.format("k", "depends on"))])
     assert select_acknowledged(read_acknowledgements(home), "t1", reasons, utc_now()).keys() == {"stream"}
 
@@ -199,13 +202,13 @@ def test_the_pair_is_a_field_of_the_alert_and_not_read_in_its_text(home: Pipelin
     gate = judge(home, found).to_json()
     assert {alert["pair"] for alert in gate["alerts"]} == {"served", "stream"}
     store(home, found, gate | {"alerts": [alert | {"message": "other words"} for alert in gate["alerts"]]})
-    made = command("acknowledge", P, "--reason", "known")
+    made = command("verdicts", P, "--accept", "--reason", "known")
     assert made.exit_code == 0, made.output
     assert json.loads(made.stdout)["reasons"] == {"served": [MIXED], "stream": [GAP]}
 
 
 def test_an_alert_that_0_1_stored_without_its_pair_is_acknowledged(home: PipelineHome, command: Command) -> None:
     store(home, [*verdicts(MIXED, MIXED, pair="served"), *verdicts(GAP)], STORED_BY_0_1)
-    made = command("acknowledge", P, "--reason", "known")
+    made = command("verdicts", P, "--accept", "--reason", "known")
     assert made.exit_code == 0, made.output
     assert json.loads(made.stdout)["reasons"] == {"served": [MIXED]}

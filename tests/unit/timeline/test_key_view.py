@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner, Result
 
+from homes.backfill import add_timeline
 from homes.one_source import events_yaml
+from homes.project import make_project
+from rivertwice.cli.main import cli
 from rivertwice.cli.results import parse_key
 from rivertwice.core.errors import RequestError
+from rivertwice.definition.bundle import build_bundle, save_bundle
 from rivertwice.definition.definition import Definition, parse_files
 from rivertwice.savepoint.operations.rewind_plan import compare_emitted
+from rivertwice.storage.table import Table
 from rivertwice.timeline.key_view import as_folded, check_request, folded_views, select_rows
+from rivertwice.timeline.sequence import move_head
+from rivertwice.timeline.served_stamp import SERVED_KEY, ServedStamp
 
 YAML = (
     events_yaml("{k: bigint, at: timestamp}", partitions=2)
@@ -111,6 +123,55 @@ def test_a_rewind_of_any_order_compares_each_keys_newest_row() -> None:
     assert [(one.row, one.old["n"], one.new.get("n")) for one in found.examples] == [
         ({"k": 100}, 5, None), ({"k": 42}, 31, 20), ({"k": 7}, 1, 1)
     ]  # fmt: skip
+
+
+@pytest.fixture
+def show(tmp_path: Path) -> Callable[..., Result]:
+    """Return the command `show` of a fold whose served table has the rows above."""
+    settings = make_project(tmp_path, {"p": {"pipeline.yaml": YAML, "fold.py": FOLD}})
+    home, bundle = settings.pipeline("p"), build_bundle(settings.definitions / "p")
+    save_bundle(bundle, home.bundles)
+    add_timeline(home, bundle, "t1", None, 0)
+    move_head(home, "t1", reason="first start", expected_seq=0, now=at(0))
+    Table(home.tables.served).append(served(), metadata={SERVED_KEY: ServedStamp(1, "t1", 2).plain()})
+    return lambda *words: CliRunner().invoke(cli, ["show", "p", *words], env=settings.to_env())
+
+
+@pytest.mark.proves("howto-folds.md#read-it", "cli.md#results")
+@pytest.mark.parametrize(
+    ("words", "rows"),
+    [
+        (("--by-key",), [(42, 31, 3), (100, 5, 5)]),
+        (("--by-key", "--limit", "1"), [(100, 5, 5)]),
+        (("--by-key", "--key", '{"k": 42}'), [(42, 31, 3)]),
+        (("--at", "2024-01-01T11:00:00Z"), [(7, 1, 1), (42, 20, 2)]),
+        (("--history", "--key", '{"k": 7}'), [(7, 1, 1), (7, 1, 4)]),
+        (("--history", "--at", "2024-01-01T11:00:00Z", "--by-key"), [(42, 10, 0), (7, 1, 1), (42, 20, 2)]),
+    ],
+)
+def test_show_has_a_folds_rows_by_key(show: Callable[..., Result], words: tuple[str, ...], rows: list[Any]) -> None:
+    result = show(*words, "-o", "json")
+    assert result.exit_code == 0, result.output
+    value = json.loads(result.stdout)
+    assert [(row["k"], row["n"], row["offset"]) for row in value["rows"]] == rows
+    assert (value["pipeline"], value["shows"]["batch"]) == ("p", 2)
+    assert show(*words).output.splitlines()[-1] == f"{len(rows)} of {value['total']} rows, up to batch t1/2"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--table", "served"),
+        ("--from", "2024-01-01"),
+        ("--columns", "n"),
+        ("--order", "oldest"),
+        ("--require-current",),
+    ],
+)
+def test_an_option_of_tables_does_not_go_with_rows_by_key(show: Callable[..., Result], words: tuple[str, ...]) -> None:
+    result = show("--history", *words)
+    assert result.exit_code == 2
+    assert f"{words[0]} does not go with --by-key, --at or --history" in result.output
 
 
 def test_a_key_is_a_json_object_of_key_columns() -> None:

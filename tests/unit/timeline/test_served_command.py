@@ -1,4 +1,4 @@
-"""`rivertwice served rebuild` builds the table from all rows, and says whether it was right."""
+"""`rivertwice admin rebuild` builds the table from all rows, and says whether it was right."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rivertwice.timeline.served_stamp import provisional_stamp, read_served_stam
 
 def rebuild(settings: Settings, *options: str) -> tuple[int, dict[str, Any]]:
     where = ["--project", str(settings.project), "--home", str(settings.home), "--output", "json"]
-    answer = CliRunner().invoke(cli, [*where, "served", "rebuild", "p", *options])
+    answer = CliRunner().invoke(cli, [*where, "admin", "rebuild", "p", *options])
     return answer.exit_code, json.loads(answer.stdout or answer.stderr.strip().splitlines()[-1])
 
 

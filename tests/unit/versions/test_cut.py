@@ -122,18 +122,21 @@ def test_nothing_and_too_much_are_refused(count: int, words: str) -> None:
 
 
 def run(settings: Settings, *arguments: str) -> Result:
-    return CliRunner().invoke(cli, ["case", "from-log", "p", *arguments], env=settings.to_env())
+    return CliRunner().invoke(cli, ["test", "p", *arguments], env=settings.to_env())
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((), "give either --window"),
-        (("--window", "1970-01-01T01:00:00Z", "--record", "flights/0@1"), "give either --window"),
-        (("--record", "flights/0@1", "--key", "{}"), "give either --window"),
-        (("--record", "flights"), "write TOPIC/PARTITION@OFFSET"),
-        (("--record", "flights/0@1", "--name", "../x"), "cannot be the name of a case"),
-        (("--record", "flights/0@1", "--name", "known"), "known.yaml exists already, and nothing was written"),
+        (("--as", "x"), "a case is made by NAME --from-log"),
+        (("--key", "{}"), "a case is made by NAME --from-log"),
+        (("--from-log", "flights/0@1", "--examples"), "and not --examples"),
+        (("--from-log", "1970-01-01T01:00:00Z", "--from-log", "flights/0@1"), "takes one window, or one record after"),
+        (("--from-log", "flights/0@1", "--key", "{}"), "leave --key out"),
+        (("--from-log", "flights"), "or a record as TOPIC/PARTITION@OFFSET"),
+        (("--from-log", "flights@1"), "write TOPIC/PARTITION@OFFSET"),
+        (("--from-log", "flights/0@1", "--as", "../x"), "cannot be the name of a case"),
+        (("--from-log", "flights/0@1", "--as", "known"), "known.yaml exists already, and nothing was written"),
     ],
 )
 def test_what_cannot_be_cut_is_refused(arguments: tuple[str, ...], words: str, tmp_path: Path) -> None:

@@ -343,7 +343,7 @@ def require_files(home: PipelineHome) -> None:
         path, how = broken[0]
         message = (
             f"the table served of {home.root.name} lacks data that its log names: {path} {how}; "
-            f"`rivertwice served rebuild {home.root.name}` builds it from all rows"
+            f"`rivertwice admin rebuild {home.root.name}` builds it from all rows"
         )
         raise TableDamageError(message)
 
