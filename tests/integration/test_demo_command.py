@@ -40,11 +40,7 @@ def send(reader: Reader, order_id: int, placed_at: str) -> None:
     """Send one order to the demo's topic."""
     order = {"order_id": order_id, "shop": "berlin", "amount": 12.5, "placed_at": placed_at}
     (reader.folder / "one.jsonl").write_text(json.dumps(order) + "\n")
-    reader.run(
-        'RIVERTWICE_PROJECT=rivertwice-demo python -c "from pathlib import Path; from rivertwice.core.settings import Settings; from '
-        "rivertwice.local.produce import send_file; send_file(Settings.from_env(), Path('one.jsonl'), 'orders', "
-        "event_time='placed_at', unit=None, key='shop')\""
-    )
+    reader.run("rivertwice send orders one.jsonl --project rivertwice-demo")
 
 
 def test_the_demo_runs_to_its_end_after_a_kill_and_once_more(reader: Reader) -> None:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import uuid
 from collections import Counter
 from collections.abc import Sequence
@@ -16,13 +13,15 @@ import pytest
 
 from homes.project import link
 from lab.faults.events import Event
+from rivertwice.core.errors import ServiceError
 from rivertwice.core.instants import from_ms, parse_iso, to_ms
 from rivertwice.core.settings import Settings
 from rivertwice.definition.avro import parse_avro, prefixed
 from rivertwice.definition.definition import load_definition
 from rivertwice.definition.schema_registry import open_registry
+from rivertwice.local import produce
 from rivertwice.local.broker import BrokerInfo
-from rivertwice.log.kafka import delete_records, ensure_topic
+from rivertwice.log.kafka import delete_records, end_offsets, ensure_topic
 from rivertwice.log.reader import plan_stretches, sample_topic
 from rivertwice.log.send import send_records
 from rivertwice.storage.table import Table
@@ -173,19 +172,60 @@ def test_the_guessed_pipeline_streams_and_its_reconcile_passes(settings: Setting
 
 
 @pytest.mark.spark
-def test_a_file_is_sent_by_the_script_that_was_written_for_it(settings: Settings, tmp_path: Path) -> None:
-    """The script makes the topic, names fields as the definition does, and gives each record its event time as timestamp."""
+def test_a_file_is_sent_once_whatever_interrupts_it(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The topic is made, fields are named as in the definition, and each record has its event time as timestamp.
+
+    It is interrupted after each note of how far it came, and before it: between the records and the note of them.
+    """
     topic = f"trips_{uuid.uuid4().hex[:8]}"
     file = tmp_path / f"{topic}.jsonl"
     file.write_text(json_lines(TRIPS, "local").replace('"station"', '"Station"'))
     run_command_warm(settings, "init", "trips", "--from-file", str(file), "--zone", "UTC")
-    script = settings.definitions / "trips" / "produce.py"
-    env = {**os.environ, **settings.to_env()}
-    sent = subprocess.run([sys.executable, str(script), str(file)], env=env, capture_output=True, text=True, check=True)
-    assert json.loads(sent.stdout) == {"topic": topic, "sent": len(TRIPS)}
+    words = ("--output", "json", "send", "trips", str(file), "--zone", "UTC")
+    monkeypatch.setattr(produce, "AT_ONCE", -(-len(TRIPS) // 4))
+    real, calls = produce._write, []
+
+    def interrupted(note: Path, sent: produce.SentFile) -> None:
+        calls.append(sent.records)
+        if len(calls) % 2:
+            raise ServiceError("it is interrupted")
+        real(note, sent)
+
+    monkeypatch.setattr(produce, "_write", interrupted)
+    for _ in range(20):
+        result = invoke_warm(settings, *words)
+        if result.exit_code == 0:
+            break
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["records"] == len(TRIPS)
+    assert len(calls) > 8
     (messages,) = sample_topic(settings, topic, 5_000).records.values()
+    assert [json.loads(each.value())["ride_id"] for each in messages] == [value_of(trip)["ride_id"] for trip in TRIPS]
     first, value = messages[0], json.loads(messages[0].value())
     assert value["station"] == TRIPS[0].station
     assert first.key() == TRIPS[0].station.encode()
     assert to_ms(parse_iso(value["started_at"])) == first.timestamp()[1] == TRIPS[0].started_ms // 1_000 * 1_000
-    assert len(messages) == len(TRIPS)
+    monkeypatch.undo()
+    refused = invoke_warm(settings, *words)
+    assert refused.exit_code == 1
+    assert "say --again if that is meant" in refused.output
+    assert invoke_warm(settings, *words, "--again").exit_code == 0
+    assert sum(end_offsets(settings, topic).values()) == 2 * len(TRIPS)
+
+
+@pytest.mark.spark
+def test_a_file_with_a_broken_line_is_not_sent_at_all(settings: Settings, tmp_path: Path) -> None:
+    topic = f"trips_{uuid.uuid4().hex[:8]}"
+    file = tmp_path / f"{topic}.jsonl"
+    file.write_text(json_lines(TRIPS, "iso"))
+    run_command_warm(settings, "init", "trips", "--from-file", str(file))
+    with file.open("a") as more:
+        more.write('{"ride_id": 7,\n')
+    result = invoke_warm(settings, "send", "trips", str(file))
+    assert result.exit_code == 1
+    assert (
+        f"line {len(TRIPS) + 1:,}: not valid JSON; none of its {len(TRIPS):,} other records was sent" in result.output
+    )
+    assert sum(end_offsets(settings, topic).values()) == 0

@@ -140,8 +140,8 @@ def verdicts(run: Callable[[str], str]) -> dict[str, int]:
     run("rivertwice test orders")
     run("rivertwice up")
     try:
-        run("python pipelines/orders/produce.py orders.jsonl")
-        run("rivertwice start orders --wait")
+        run("rivertwice start orders")
+        run("rivertwice send orders orders.jsonl --wait")
 
         def has_read() -> bool:
             (pipeline,) = json.loads(run("rivertwice --output json status"))["pipelines"]

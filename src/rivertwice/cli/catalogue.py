@@ -20,6 +20,7 @@ ADDED = "Added by packages"
 SECTIONS: dict[str, dict[str, str]] = {
     "Begin": {
         "demo": "demo:demo",
+        "look": "init:look",
         "init": "init:init",
         "setup": "demo:setup",
         "doctor": "doctor:doctor",
@@ -36,6 +37,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "advise": "cases:advise",
     },
     "Streams": {
+        "send": "files:send",
         "start": "streams:start",
         "stop": "streams:stop",
         "catch-up": "catch_up:catch_up",

@@ -67,16 +67,15 @@ def check_jars(name: str, lock: str, folder: Callable[[Settings], Path]) -> Call
     """Return a check that the folder has every locked jar with its hash, and no other jar."""
 
     def check(settings: Settings) -> DoctorCheck:
-        from rivertwice.local import hash_jars, jar_lock, load_lock, select_strangers, select_wrong
+        from rivertwice.local import compare_jars
 
-        jars, have = load_lock(jar_lock(settings, lock)), hash_jars(folder(settings))
-        wrong, strangers = select_wrong(jars, have), select_strangers(jars, have)
+        jars, wrong, strangers = compare_jars(settings, lock, folder(settings))
         if wrong or strangers:
-            problem = f"{len(wrong)} of {len(jars)} missing or damaged, {len(strangers)} not in the lock"
+            problem = f"{wrong} of {jars} missing or damaged, {strangers} not in the lock"
             return DoctorCheck(
                 name, False, problem, "run `rivertwice setup`; it fetches what is missing and checks the hashes"
             )
-        return DoctorCheck(name, True, f"{len(jars)} jars, hashes as locked")
+        return DoctorCheck(name, True, f"{jars} jars, hashes as locked")
 
     return check
 

@@ -1,20 +1,95 @@
-"""init: a project of one's own, with a pipeline that is guessed from sample records."""
+"""look, init: what sample records are like, and a project with a pipeline that is guessed from them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rivertwice.cli.asking import changes_unasked
+from rivertwice.cli.files import file_options, read_options
 from rivertwice.cli.frame import Frame, as_table, example, pass_frame
 from rivertwice.core import RequestError, to_plain
 
 if TYPE_CHECKING:
-    from zoneinfo import ZoneInfo
+    from rivertwice.local import Guess, Look, Overrides, RecordSample, WrittenFile
 
-    from rivertwice.local import Guess, Overrides, RecordSample, WrittenFile
+
+@click.command(
+    epilog=example(
+        "rivertwice look trips.csv --zone America/New_York",
+        "rivertwice look bike-trips --window '1 hour' --key station",
+    )
+)
+@click.argument("source", metavar="FILE|TOPIC")
+@click.option("--event-time", metavar="FIELD", help="The field that is the event time; default: guessed.")
+@click.option("--key", "keys", metavar="FIELD", multiple=True, help="A key; repeatable; default: guessed.")
+@click.option("--window", metavar="DURATION", help="Length of a window: '5 minutes'; default: guessed.")
+@click.option(
+    "--records", type=click.IntRange(2, 100_000), default=10_000, show_default=True, help="Records to look at."
+)
+@file_options
+@pass_frame
+def look(
+    frame: Frame,
+    /,
+    source: str,
+    event_time: str | None,
+    keys: tuple[str, ...],
+    window: str | None,
+    records: int,
+    **said: str | None,
+) -> None:
+    """Show what the records of a file or a topic are like.
+
+    How far they are out of order, which share would be late for each watermark delay, how even the keys are, how large windows would be, which times have no zone, which fields come and go. It takes seconds and needs
+    neither Spark nor Java. Lateness is counted as if each record were a micro-batch; `rivertwice advise` counts it exactly for a stream.
+    """
+    from rivertwice.local import look_at, make_guess
+
+    file = Path(source) if Path(source).is_file() or "/" in source else None
+    sampled = _sample(frame, None if file else source, file, records, said)
+    found = look_at(make_guess(_pipeline_name(None, sampled), sampled, _wishes(event_time, keys, window, None, None)))
+    options = [*(["--from-file", source] if file else ["--from-topic", source]), *sampled.said]
+    frame.emit({**to_plain(found), "warnings": found.warnings()}, lambda: _look_text(found, options))
+
+
+def _look_text(found: Look, options: list[str]) -> str:
+    import shlex
+
+    from rivertwice.core import to_iso
+    from rivertwice.definition import format_duration
+
+    parts = [f"{found.origin}: {found.records:,} records looked at{f'; {found.read_as[0]}' if found.read_as else ''}"]
+    if found.first is not None and found.last is not None:
+        order = (
+            f"{found.disordered:,} come after a later one, by at most {format_duration(found.widest)}"
+            if found.disordered
+            else "all are in the order of their event time"
+        )
+        parts.append(f"event time  {found.event_time}: {to_iso(found.first)} to {to_iso(found.last)}; {order}")
+        parts.append(
+            f"windows     {found.windows:,} of {format_duration(found.window)}; {found.usual_window:,.0f} records in the usual one, {found.largest_window:,} in the largest"
+        )
+    if found.keys:
+        parts.append(f"keys        {', '.join(found.keys)}: {found.key_values:,} values")
+    if found.delays:
+        shares = [
+            (format_duration(each.delay) if each.delay else "none", f"{each.late:,}", f"{each.share:.2%}")
+            for each in found.delays
+        ]
+        parts.append(as_table(("watermark delay", "late records", "share"), shares))
+    if found.most:
+        parts.append(
+            as_table(
+                (", ".join(found.keys), "records", "share"),
+                [(each.key, f"{each.records:,}", f"{each.share:.1%}") for each in found.most],
+            )
+        )
+    parts += [f"warning: {each}" for each in found.warnings()]
+    return "\n".join([*parts, f"next: rivertwice init {shlex.join(options)}"])
 
 
 @click.command(
@@ -28,7 +103,10 @@ if TYPE_CHECKING:
 @click.argument("name", required=False)
 @click.option("--from-topic", "topic", metavar="TOPIC", help="Guess the pipeline from records of this Kafka topic.")
 @click.option(
-    "--from-file", "file", type=click.Path(path_type=Path), help="Guess it from a file: JSON lines, CSV or Parquet."
+    "--from-file",
+    "file",
+    type=click.Path(path_type=Path),
+    help="Guess it from a file: CSV, JSON or Parquet, packed or not.",
 )
 @click.option(
     "--sample",
@@ -50,14 +128,13 @@ if TYPE_CHECKING:
 @click.option(
     "--records", type=click.IntRange(2, 100_000), default=1_000, show_default=True, help="Records to look at."
 )
-@click.option(
-    "--zone", metavar="ZONE", help="For a file: the zone of times that have none, for instance Europe/Berlin."
-)
+@file_options
 @click.option("--dry-run", is_flag=True, help="Print the files instead of writing them.")
 @changes_unasked("files of a project", because="files that exist stay as they are")
 @pass_frame
 def init(
     frame: Frame,
+    /,
     name: str | None,
     topic: str | None,
     file: Path | None,
@@ -69,12 +146,12 @@ def init(
     watermark: str | None,
     columns: str | None,
     records: int,
-    zone: str | None,
     dry_run: bool,
+    **said: str | None,
 ) -> None:
     """Write a project; guess its pipeline from sample records.
 
-    The guess is shown with its reasons. A bounded sample is read: the oldest and the newest records of each partition, or the first of a file. What cannot be
+    The guess is shown with its reasons. A bounded sample is read: the oldest and the newest records of each partition, or the beginning, middle and end of a file. What cannot be
     guessed is marked TODO in the files. No file that exists is changed. Without a topic, a file or --sample, only the project's
     files are written.
     """
@@ -84,12 +161,12 @@ def init(
     wishes = _wishes(event_time, keys, window, watermark, columns)
     guess, files = None, dict[str, str]()
     if sample:
-        _refuse_beside_sample(name, topic, file, event_time, keys, window, watermark, columns, zone)
+        _refuse_beside_sample(name, topic, file, event_time, keys, window, watermark, columns, *said.values())
         guess, files = sample_files()
     elif topic is not None or file is not None:
-        sampled = _sample(frame, topic, file, records, _zone(zone, file))
+        sampled = _sample(frame, topic, file, records, said)
         guess = make_guess(_pipeline_name(name, sampled), sampled, wishes)
-        files = pipeline_files(guess, zone)
+        files = pipeline_files(guess)
     elif name is not None:
         message = f"nothing says what {name} reads, so no pipeline can be guessed; add --from-topic TOPIC or --from-file FILE, or leave the name out"
         raise RequestError(message)
@@ -107,7 +184,9 @@ def _refuse_beside_sample(*others: object) -> None:
         raise RequestError(message)
 
 
-def _sample(frame: Frame, topic: str | None, file: Path | None, records: int, zone: ZoneInfo | None) -> RecordSample:
+def _sample(
+    frame: Frame, topic: str | None, file: Path | None, records: int, said: Mapping[str, str | None]
+) -> RecordSample:
     if topic is not None and file is not None:
         message = "--from-topic and --from-file are two sources of a guess; give one of them"
         raise RequestError(message)
@@ -115,28 +194,15 @@ def _sample(frame: Frame, topic: str | None, file: Path | None, records: int, zo
         from rivertwice.core import require_topic
         from rivertwice.local import sample_from_topic
 
+        if any(said.values()):
+            message = "--delimiter, --decimal, --time-format, --encoding and --zone are for a file: records of a topic are read as they are; let the producer send what a definition reads"
+            raise RequestError(message)
         frame.progress(f"reading at most {records} records of topic {topic} ...")
         return sample_from_topic(frame.settings, require_topic(topic), records)
     from rivertwice.local import field_name, sample_file
 
     assert file is not None
-    return sample_file(file, field_name(file.stem), records, zone)
-
-
-def _zone(zone: str | None, file: Path | None) -> ZoneInfo | None:
-    from zoneinfo import ZoneInfo, available_timezones
-
-    from rivertwice.core import did_you_mean
-
-    if zone is None:
-        return None
-    if file is None:
-        message = "--zone is for the times of a file: records of a topic are read as they are; let the producer send times with a zone"
-        raise RequestError(message)
-    if zone not in available_timezones():
-        message = f"--zone {zone}: there is no such zone; {did_you_mean(zone, available_timezones())}"
-        raise RequestError(message)
-    return ZoneInfo(zone)
+    return sample_file(file, field_name(file.name.split(".")[0]), records, read_options(said))
 
 
 def _wishes(

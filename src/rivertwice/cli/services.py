@@ -78,9 +78,11 @@ def send_samples(frame: Frame, definitions: Sequence[Definition]) -> dict[str, s
     Raises:
         RequestError: no pipeline has one.
     """
+    from rivertwice.core import utc_now
     from rivertwice.local import SAMPLE_FILE, send_sample
 
-    said = {each.name: text for each in definitions if (text := send_sample(frame.settings, each)) is not None}
+    now = utc_now()
+    said = {each.name: text for each in definitions if (text := send_sample(frame.settings, each, now)) is not None}
     if not said:
         message = (
             f"no pipeline in {frame.settings.definitions} has a {SAMPLE_FILE}; `rivertwice init --sample` "

@@ -9,20 +9,17 @@ if TYPE_CHECKING:
     from rivertwice.local.broker import broker_status, start_broker, stop_broker
     from rivertwice.local.guess import Guess, Overrides, make_guess, view_name
     from rivertwice.local.install import (
+        compare_jars,
         direct_pins,
-        hash_jars,
         is_set_up,
-        jar_lock,
-        load_lock,
         normalized,
         select_mismatched,
-        select_strangers,
         select_unfit,
-        select_wrong,
         setup_steps,
     )
-    from rivertwice.local.produce import SAMPLE_FILE, send_sample
-    from rivertwice.local.read_file import field_name, sample_file
+    from rivertwice.local.look import Look, look_at
+    from rivertwice.local.produce import SAMPLE_FILE, plan_file, send_sample
+    from rivertwice.local.read_file import FileOptions, field_name, sample_file
     from rivertwice.local.read_topic import sample_from_topic
     from rivertwice.local.sample import ORDERS, TOPIC, RecordSample
     from rivertwice.local.write import (

@@ -539,7 +539,7 @@ def make_guess(name: str, sample: RecordSample, wishes: Overrides) -> Guess:
     )
     _require_fields(fields, sample, wishes)
     event, event_finding = choose_event_time(fields, sample, wishes.event_time)
-    timed = _timed(sample, event)
+    timed = timed_records(sample, event)
     keys, key_findings = choose_keys(fields, sample, event, wishes.keys)
     asked = parse_measures(wishes.columns, fields)
     measures = asked or choose_measures(fields, event, keys)
@@ -604,7 +604,8 @@ def view_name(topic: str) -> str:
     return name if name[:1].isalpha() else f"t_{name}".rstrip("_")
 
 
-def _timed(sample: RecordSample, event: FieldGuess | None) -> list[TimedRecord]:
+def timed_records(sample: RecordSample, event: FieldGuess | None) -> list[TimedRecord]:
+    """Return the times of the records that have an event time."""
     if event is None:
         return []
     pairs = ((record, as_instant(record.value.get(event.name), event.unit)) for record in sample.records)
@@ -683,5 +684,19 @@ def _sample_findings(guess: Guess) -> list[GuessReason]:
     held = "" if sample.held is None else f" of {sample.held}"
     skipped = "".join(f"; {count} left out: {reason}" for reason, count in sample.skipped.items())
     why = f"{len(sample.records)}{held} records of {sample.origin} were looked at{skipped}"
+    read_as = [
+        GuessReason(
+            "file",
+            line,
+            "sniffed from its content",
+            LIKELY if number == 0 else UNKNOWN,
+            "--delimiter, --decimal, --time-format, --encoding",
+        )
+        for number, line in enumerate(sample.read_as)
+    ]
     partitions = GuessReason("partitions", str(sample.partitions), "the topic is made with it" if sample.is_file else "the topic has it", LIKELY if sample.is_file else CERTAIN, f"{YAML}: sources.{guess.view}.partitions")  # fmt: skip
-    return [partitions, GuessReason("sample", f"{len(sample.records)} records", why, CERTAIN, "init --records")]
+    return [
+        *read_as,
+        partitions,
+        GuessReason("sample", f"{len(sample.records)} records", why, CERTAIN, "init --records"),
+    ]

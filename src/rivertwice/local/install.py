@@ -64,6 +64,12 @@ def hash_jars(folder: Path) -> dict[str, str]:
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.glob("*.jar"))}
 
 
+def compare_jars(settings: Settings, lock: str, folder: Path) -> tuple[int, int, int]:
+    """Return how many jars a lock names, how many of them are missing or differ, and how many others a folder has."""
+    jars, have = load_lock(jar_lock(settings, lock)), hash_jars(folder)
+    return len(jars), len(select_wrong(jars, have)), len(select_strangers(jars, have))
+
+
 def fetch_jars(
     lock: Path, folder: Path, java: Mapping[str, str], *, cache: Path, progress: Progress = report_nothing
 ) -> int:

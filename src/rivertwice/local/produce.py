@@ -1,27 +1,44 @@
-"""Send the records of a file to a topic, so that a pipeline has something to read."""
+"""Send the records of a file to the topic that a pipeline reads: all of them once, or none."""
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
 from decimal import Decimal
 from itertools import islice
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from rivertwice.core import RequestError, Settings, to_ms, utc_now
-from rivertwice.definition import Definition, value_at
-from rivertwice.local.read_file import as_fields, file_values
+from rivertwice.core import (
+    LostRaceError,
+    Measured,
+    Progress,
+    RequestError,
+    Settings,
+    lock_or_refuse,
+    parse_iso,
+    report_nothing,
+    to_iso,
+    to_ms,
+)
+from rivertwice.definition import Definition, Source, value_at
+from rivertwice.local.read_file import FileFormat, FileLine, FileOptions, as_fields, describe_broken, file_lines, sniff
 from rivertwice.local.sample import as_instant
-from rivertwice.log import end_offsets, send_records
+from rivertwice.log import kafka, read_exactly, send_records
+from rivertwice.storage import read_json, replace_json
 
 AT_ONCE = 10_000
 """Records that are in memory at the same time."""
 ANY_PARTITION = -1
 SAMPLE_FILE = "sample.jsonl"
 """File of a pipeline's folder with records that `rivertwice up --sample` sends."""
+LINE_HEADER = "rivertwice-line"
+"""Header of a record that a file's line became, by which an interrupted sending finds what has arrived."""
+FORMAT = 1
 
 
 @dataclass(frozen=True)
@@ -35,44 +52,203 @@ class FileRecord:
     headers: tuple[tuple[str, bytes], ...] = ()
 
 
-def send_file(
-    settings: Settings,
-    path: Path,
-    topic: str,
-    *,
-    event_time: str | None,
-    unit: str | None,
-    key: str | None,
-    zone: str | None = None,
-) -> int:
-    """Send all records of a file in its order, and return how many Kafka acknowledged.
+@dataclass(frozen=True)
+class SentFile:
+    """How far a file was sent.
+
+    Attributes:
+        file, sha256: its name, and the digest of its bytes.
+        topic, topic_id: where to.
+        records: of the file, in its order, that Kafka has acknowledged.
+        ends: partition to the offset after the last of them; at first, where the topic ended before.
+        whole: whether these are all.
+        begun_at: when the first was sent.
+    """
+
+    file: str
+    sha256: str
+    topic: str
+    topic_id: str
+    records: int
+    ends: Mapping[int, int]
+    whole: bool
+    begun_at: datetime
+
+
+@dataclass(frozen=True)
+class FileToSend:
+    """A file and where its records go.
+
+    Attributes:
+        path: the file.
+        shape: how it is written.
+        zone: of its times that have none; None: they stay texts.
+        source: whose topic gets the records; each has its event time as its timestamp.
+        key: the field whose text becomes the Kafka key: the first key of the results that the source has; None: no key.
+    """
+
+    path: Path
+    shape: FileFormat
+    zone: ZoneInfo | None
+    source: Source
+    key: str | None
+
+    def check(self, progress: Progress = report_nothing) -> int:
+        """Return how many records the file has.
+
+        Raises:
+            RequestError: it has none, or a line holds none.
+        """
+        count, broken = 0, list[FileLine]()
+        for line in file_lines(self.path, self.shape):
+            if line.broken is None:
+                count += 1
+            elif len(broken) < AT_ONCE:
+                broken.append(line)
+            if count and count % 1_000_000 == 0:
+                progress(f"{self.path.name}: {count:,} records checked")
+        if broken:
+            message = f"{self.path}, read as {self.shape.describe()}: {describe_broken(broken)}; none of its {count:,} other records was sent: correct these lines, and send it again"
+            raise RequestError(message)
+        if not count:
+            message = f"{self.path} has no records; it must hold JSON objects, or rows of CSV or Parquet"
+            raise RequestError(message)
+        return count
+
+    def send(
+        self, settings: Settings, now: datetime, *, again: bool = False, progress: Progress = report_nothing
+    ) -> SentFile:
+        """Send all records in the file's order; a line that holds none refuses the whole file before the first is sent.
+
+        It is noted after each `AT_ONCE` records how far it came. So after an interruption the same call sends the rest, each record once.
+
+        Args:
+            settings: the cluster, where the topic exists, and the home where it is noted.
+            now: the present instant; the timestamp of a record without an event time.
+            again: send a file that was sent before once more.
+            progress: told how far it is.
+
+        Raises:
+            RequestError: the file cannot be read, a line of it holds no record, or it was sent before.
+            LostRaceError: another process is sending it.
+            ServiceError: not all records were acknowledged.
+        """
+        count, topic = self.check(progress), self.source.topic
+        with self.path.open("rb") as file:
+            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        note = settings.home / "sent" / f"{topic}-{sha256[:16]}.json"
+        note.parent.mkdir(parents=True, exist_ok=True)
+
+        def refuse(holder: str) -> LostRaceError:
+            return LostRaceError(f"{holder} is sending {self.path} to {topic}; wait for it")
+
+        with lock_or_refuse(note.with_suffix(".lock"), refuse):
+            ends = kafka.end_offsets(settings, topic)
+            began = SentFile(
+                self.path.name, sha256, topic, kafka.topic_id(settings, topic), 0, ends, whole=False, begun_at=now
+            )
+            sent = _resumed(note, began)
+            if sent.whole and not again:
+                message = (
+                    f"{self.path} was sent to {topic} at {to_iso(sent.begun_at)}, all {sent.records:,} records of it; sent again, each would count twice: "
+                    "say --again if that is meant"
+                )
+                raise RequestError(message)
+            if sent.whole:
+                sent = began
+            arrived = _arrived(settings, sent)
+            rest = islice(self._records(_mark(sent), now), sent.records, None)
+            while chunk := list(islice(rest, AT_ONCE)):
+                missing = [record for record in chunk if record.headers[0][1] not in arrived]
+                ends = dict(sent.ends)
+                for place in send_records(settings, topic, missing):
+                    ends[place.partition] = max(ends.get(place.partition, 0), place.offset + 1)
+                sent = replace(sent, records=sent.records + len(chunk), ends=ends)
+                _write(note, sent)
+                said = f"{self.path.name}: {sent.records:,} of {count:,} records sent"
+                progress(Measured(said, "records", sent.records, count))
+            sent = replace(sent, whole=True)
+            _write(note, sent)
+            return sent
+
+    def _records(self, mark: str, now: datetime) -> Iterator[FileRecord]:
+        paths, event_time = self.source.paths, self.source.event_time
+        event_path, unit = paths.get(event_time, event_time).split("."), self.source.epochs.get(event_time)
+        key_path = None if self.key is None else paths.get(self.key, self.key).split(".")
+        for line in file_lines(self.path, self.shape):
+            fields = as_fields(line.value, self.zone, self.shape.time_format)
+            instant = as_instant(value_at(fields, event_path), unit)
+            key_value = None if key_path is None else value_at(fields, key_path)
+            body = json.dumps(fields, default=_number, ensure_ascii=False).encode()
+            text = None if key_value is None else str(key_value).encode()
+            headers = ((LINE_HEADER, f"{mark}{line.line}".encode()),)
+            yield FileRecord(text, body, to_ms(instant or now), headers=headers)
+
+
+def plan_file(
+    definition: Definition, path: Path, view: str | None = None, said: FileOptions | None = None
+) -> FileToSend:
+    """Return what sends a file to the topic of a source.
 
     Args:
-        settings: the cluster.
+        definition: whose source it is.
         path: a file that `rivertwice init --from-file` reads.
-        topic: must exist.
-        event_time: the field, or the path to it, whose time becomes the record's timestamp; None, or a record without it: the present time.
-        unit: of an event time that is a number since 1970.
-        key: the field, or the path to it, whose text becomes the Kafka key; None: no key.
-        zone: of times that are written without one.
+        view: the source; None: the only one.
+        said: how the file is written, instead of what is sniffed.
 
     Raises:
-        RequestError: the file cannot be read.
-        ServiceError: not all records were acknowledged.
+        RequestError: the file cannot be read; there are several sources, and none is named; or the source takes no JSON.
     """
-    skipped: dict[str, int] = {}
-    records = _records(path, skipped, event_time, unit, key, None if zone is None else ZoneInfo(zone))
-    sent = 0
-    while chunk := list(islice(records, AT_ONCE)):
-        sent += len(send_records(settings, topic, chunk))
-    if skipped:
-        reasons = ", ".join(f"{count} lines are {reason}" for reason, count in skipped.items())
-        message = f"{sent} records of {path} were sent to {topic}, but {reasons}; correct these lines and send them in a separate file"
+    known = ", ".join(definition.sources)
+    if view is None and len(definition.sources) > 1:
+        message = (
+            f"{definition.name} has several sources ({known}), so the topic of the records is not known; say --source"
+        )
         raise RequestError(message)
-    return sent
+    source = definition.sources.get(view or next(iter(definition.sources)))
+    if source is None:
+        message = f"{definition.name} has no source {view}; it has {known}"
+        raise RequestError(message)
+    if source.format != "json":
+        message = f"the topic {source.topic} holds records of format {source.format}, and a file is sent as JSON; let its producer send them"
+        raise RequestError(message)
+    key = next((name for name in definition.keys if name in source.schema_), None)
+    return FileToSend(path, sniff(path, said), None if said is None else said.zone, source, key)
 
 
-def send_sample(settings: Settings, definition: Definition) -> str | None:
+def _resumed(note: Path, began: SentFile) -> SentFile:
+    """Return how far the file was sent to this very topic, else its beginning, which is noted before a record is sent."""
+    data = read_json(note)
+    if data is not None and data.pop("format", None) == FORMAT and data["topic_id"] == began.topic_id:
+        ends = {int(partition): int(end) for partition, end in data["ends"].items()}
+        return SentFile(**{**data, "ends": ends, "begun_at": parse_iso(data["begun_at"])})
+    _write(note, began)
+    return began
+
+
+def _write(note: Path, sent: SentFile) -> None:
+    replace_json(note, {"format": FORMAT, **asdict(sent), "begun_at": to_iso(sent.begun_at)})
+
+
+def _arrived(settings: Settings, sent: SentFile) -> set[bytes]:
+    """Return the lines that arrived and were not noted any more, which are fewer than `AT_ONCE` if nobody else sends."""
+    now = kafka.end_offsets(settings, sent.topic)
+    ranges = {
+        partition: (start, now[partition]) for partition, start in sent.ends.items() if start < now.get(partition, 0)
+    }
+    prefix, found = _mark(sent).encode(), set[bytes]()
+    for message in read_exactly(settings, sent.topic, ranges):
+        headers: list[tuple[str, bytes]] = message.headers() or []  # type: ignore[assignment]
+        found |= {value for name, value in headers if name == LINE_HEADER and value.startswith(prefix)}
+    return found
+
+
+def _mark(sent: SentFile) -> str:
+    """Return what stands before the number of the line in the header."""
+    return f"{sent.sha256[:16]}:"
+
+
+def send_sample(settings: Settings, definition: Definition, now: datetime) -> str | None:
     """Send the records of a pipeline's `sample.jsonl` to its topic, if that is empty; say what was done. None: it has no such file.
 
     Raises:
@@ -82,43 +258,11 @@ def send_sample(settings: Settings, definition: Definition) -> str | None:
     path = settings.definitions / definition.name / SAMPLE_FILE
     if not path.is_file():
         return None
-    if len(definition.sources) > 1:
-        message = (
-            f"{path}: {definition.name} has several sources, so the topic of its records is not known; remove the file"
-        )
-        raise RequestError(message)
-    (source,) = definition.sources.values()
-    held = sum(end_offsets(settings, source.topic).values())
+    file = plan_file(definition, path)
+    held = sum(kafka.end_offsets(settings, file.source.topic).values())
     if held:
-        return f"topic {source.topic} holds {held} records, so its sample is not sent again"
-    event_time = source.paths.get(source.event_time, source.event_time)
-    key = next((name for name in definition.keys if name in source.schema_), None)
-    sent = send_file(
-        settings,
-        path,
-        source.topic,
-        event_time=event_time,
-        unit=source.epochs.get(source.event_time),
-        key=None if key is None else source.paths.get(key, key),
-    )
-    return f"{sent} records sent to topic {source.topic}"
-
-
-def _records(
-    path: Path,
-    skipped: dict[str, int],
-    event_time: str | None,
-    unit: str | None,
-    key: str | None,
-    zone: ZoneInfo | None,
-) -> Iterator[FileRecord]:
-    for value in file_values(path, skipped):
-        fields = as_fields(value, zone)
-        instant = None if event_time is None else as_instant(value_at(fields, event_time.split(".")), unit)
-        key_value = None if key is None else value_at(fields, key.split("."))
-        text = None if key_value is None else str(key_value)
-        body = json.dumps(fields, default=_number, ensure_ascii=False).encode()
-        yield FileRecord(None if text is None else text.encode(), body, to_ms(instant or utc_now()))
+        return f"topic {file.source.topic} holds {held} records, so its sample is not sent again"
+    return f"{file.send(settings, now, again=True).records} records sent to topic {file.source.topic}"
 
 
 def _number(value: Any) -> Any:

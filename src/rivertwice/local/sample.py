@@ -100,6 +100,8 @@ class RecordSample:
         renamed: column of a file to the field that it becomes, where the two differ.
         paths: field to the path where the records have it, if that is not its name.
         is_file: whether it comes from a file, whose records somebody has still to send.
+        read_as: how the file is written, and what is not certain of it; the first line is certain.
+        said: the options of a command line with which the file is read like this.
     """
 
     origin: str
@@ -112,6 +114,8 @@ class RecordSample:
     renamed: Mapping[str, str] = field(default_factory=dict)
     paths: Mapping[str, str] = field(default_factory=dict)
     is_file: bool = False
+    read_as: Sequence[str] = ()
+    said: Sequence[str] = ()
 
 
 def parse_object(data: bytes | str) -> Row | str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -198,7 +199,7 @@ def finding_rows(findings: Sequence[GuessReason]) -> list[tuple[str, str, str, s
     return [(each.what, each.value or "?", each.sure, each.why, each.where) for each in findings]
 
 
-# The files around a definition: settings, suites' page, compose, CI, `README.md`, `produce.py`. Pure.
+# The files around a definition: settings, suites' page, compose, CI, `README.md`. Pure.
 
 KAFKA_IMAGE = "apache/kafka:4.3.1"
 SETTINGS = """\
@@ -322,7 +323,7 @@ def render_readme(guess: Guess | None, *, has_sample: bool = False) -> str:
         up = ["rivertwice up --sample # Java and jars (once), broker, topics, agent; sends sample.jsonl"]
     elif guess.sample.is_file:
         up += [
-            f"python pipelines/{name}/produce.py FILE # send the records of a file to the topic {guess.sample.topic}"
+            f"rivertwice send {name} FILE{''.join(f' {shlex.quote(word)}' for word in guess.sample.said)} # send the records of a file to the topic {guess.sample.topic}"
         ]
     lines = [
         "# A project of rivertwice",
@@ -352,37 +353,6 @@ def render_readme(guess: Guess | None, *, has_sample: bool = False) -> str:
         "",
     ]
     return "\n".join(lines)
-
-
-def render_produce(guess: Guess, zone: str | None) -> str:
-    """Return the text of `produce.py`, which sends the records of a file to the topic."""
-    event = guess.event_time
-    key = guess.keys[0] if guess.keys else None
-    paths = guess.sample.paths
-    return f'''"""Send the records of a file to the topic {guess.sample.topic}: python pipelines/{guess.name}/produce.py FILE
-
-Fields are named as in pipeline.yaml, and each record gets its event time as its timestamp, as if it had come when it happened.
-"""
-
-import json
-import sys
-from pathlib import Path
-
-from rivertwice.core.settings import Settings
-from rivertwice.log.kafka import ensure_topic
-from rivertwice.local.produce import send_file
-
-TOPIC, PARTITIONS = {json.dumps(guess.sample.topic)}, {guess.sample.partitions}
-EVENT_TIME = {json.dumps(paths.get(event.name, event.name)) if event else None}
-UNIT = {json.dumps(event.unit) if event and event.unit else None}  # of an event time that is a number since 1970
-KEY = {json.dumps(paths.get(key, key)) if key else None}  # the field that becomes the Kafka key
-ZONE = {json.dumps(zone) if zone else None}  # of times that are written without one
-
-settings = Settings.from_env()
-ensure_topic(settings, TOPIC, PARTITIONS)
-sent = send_file(settings, Path(sys.argv[1]), TOPIC, event_time=EVENT_TIME, unit=UNIT, key=KEY, zone=ZONE)
-print(json.dumps({{"topic": TOPIC, "sent": sent}}))
-'''
 
 
 # A first suite of data quality for a guessed pipeline: what its sample says of the rows. Pure.
@@ -458,26 +428,24 @@ class WrittenFile:
     state: str
 
 
-def pipeline_files(guess: Guess, zone: str | None) -> dict[str, str]:
+def pipeline_files(guess: Guess) -> dict[str, str]:
     """Return the files of a guessed pipeline: path below the project to text."""
     folder = f"pipelines/{guess.name}"
-    files = {
+    return {
         f"{folder}/pipeline.yaml": render_yaml(guess),
         f"{folder}/transform.sql": render_sql(guess),
         **{f"{folder}/{path}": text for path, text in guess.sample.encoding.files.items()},
         **{f"{folder}/cases/{name}": text for name, text in make_cases(guess).items()},
         suite_path(guess.name): make_suite(guess),
     }
-    return files | ({f"{folder}/produce.py": render_produce(guess, zone)} if guess.sample.is_file else {})
 
 
 def sample_files() -> tuple[Guess, dict[str, str]]:
     """Return the guess of the generated sample and the files of its pipeline, with the records that `rivertwice up --sample` sends."""
     text = orders_text()
     guess = make_guess(TOPIC, orders_sample(text), Overrides())
-    files = pipeline_files(guess, None)
+    files = pipeline_files(guess)
     folder = f"pipelines/{guess.name}"
-    del files[f"{folder}/produce.py"]  # `rivertwice up --sample` sends the records
     files[f"{folder}/{YAML}"] += (
         "\n# Small batches, so that the sample has several: a record is late by the watermark of the batch before its own.\n"
         f"stream: {{max_offsets_per_trigger: {BATCH}}}\n"

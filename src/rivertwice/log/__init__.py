@@ -60,7 +60,7 @@ if TYPE_CHECKING:
         find_gap,
         record_acceptance,
     )
-    from rivertwice.log.kafka import end_offsets, ensure_topic, spark_options, stable_ends
+    from rivertwice.log.kafka import ensure_topic, spark_options, stable_ends
     from rivertwice.log.leases import Clock, LogState, RaceLevel, RangeLease, RetentionClaim, view_leases, worst_of
     from rivertwice.log.marks import (
         Fork,

@@ -23,7 +23,7 @@ from streams.trips import json_lines, make_trips, value_of
 
 TRIPS = make_trips(900)
 FILES = {
-    "pipelines/trips/pipeline.yaml", "pipelines/trips/transform.sql", "pipelines/trips/produce.py",
+    "pipelines/trips/pipeline.yaml", "pipelines/trips/transform.sql",
     "pipelines/trips/cases/records_of_one_window.yaml", "pipelines/trips/cases/a_record_that_is_late.yaml",
     "rivertwice.yaml", "README.md", "expectations/balance.json", "expectations/verdicts.json", "expectations/README.md",
     "expectations/trips/windows.json", "docker-compose.yml", ".github/workflows/rivertwice.yml", ".gitignore",
@@ -184,9 +184,7 @@ def test_columns_of_a_csv_become_fields_and_a_zone_makes_times(
         "ride_id": "string", "start_station": "string", "fare": "decimal(18,2)", "started_at": "timestamp", "rating": "bigint"
     }  # fmt: skip
     assert source.event_time == "started_at"
-    produce = (project / "pipelines/bike_trips/produce.py").read_text()
-    assert 'ZONE = "America/New_York"' in produce
-    compile(produce, "produce.py", "exec")
+    assert "rivertwice send bike_trips FILE --zone America/New_York" in (project / "README.md").read_text()
 
 
 def test_parquet_gives_the_same_definition_as_json_lines(
@@ -207,16 +205,16 @@ def test_parquet_gives_the_same_definition_as_json_lines(
         (["trips"], ["--from-topic TOPIC or --from-file FILE"]),
         (["trips", "--from-file", "FILE", "--from-topic", "x"], ["give one of them"]),
         (["trips", "--from-file", "absent.jsonl"], ["absent.jsonl is not a file"]),
-        (["trips", "--from-file", "notes.txt"], ["its format is not known", ".parquet"]),
+        (["trips", "--from-file", "notes.txt"], ["notes.txt has no records", "rows of CSV or Parquet"]),
         (["trips", "--from-file", "empty.jsonl"], ["has no record"]),
-        (["trips", "--from-file", "broken.jsonl"], ["2 lines are not valid JSON"]),
+        (["trips", "--from-file", "broken.jsonl"], ["(lines 1, 2: not valid JSON)"]),
         (["trips", "--from-file", "no.parquet"], ["is not a Parquet file"]),
         (["trips", "--from-file", "twice.csv"], ["would both become the field 'a_b'"]),
         (["Trips!", "--from-file", "FILE"], ["cannot name a pipeline"]),
         (["trips", "--from-file", "FILE", "--window", "1 fortnight"], ["--window", "is not a valid duration"]),
         (["trips", "--from-file", "FILE", "--window", "0 s"], ["a window of no length"]),
         (["trips", "--from-file", "FILE", "--zone", "Europe/Berlim"], ["did you mean Europe/Berlin?"]),
-        (["trips", "--from-topic", "x", "--zone", "Europe/Berlin"], ["--zone is for the times of a file"]),
+        (["trips", "--from-topic", "x", "--zone", "Europe/Berlin"], ["--encoding and --zone are for a file"]),
         (["trips", "--from-file", "FILE", "--event-time", "start"], ["--event-time start", "started_at"]),
         (["trips", "--from-topic", "a topic"], ["cannot name a topic"]),
     ],
@@ -271,7 +269,7 @@ def test_the_commands_that_a_project_names_exist(init: Callable[..., Result], pr
     init("trips", "--from-file", str(file))
     texts = [(project / name).read_text() for name in ("README.md", ".github/workflows/rivertwice.yml")]
     named = set(re.findall(r"(?:^|run: )rivertwice (\w+)", "\n".join(texts), re.MULTILINE))
-    assert named == {"setup", "lint", "test", "up", "start", "reconcile", "show", "advise"}
+    assert named == {"setup", "lint", "test", "up", "send", "start", "reconcile", "show", "advise"}
     assert named <= set(cli.commands)
     steps = yaml.safe_load(texts[1])["jobs"]["definitions"]["steps"]
     assert [step["run"] for step in steps[-3:]] == ["rivertwice setup", "rivertwice lint", "rivertwice test"]
@@ -306,7 +304,7 @@ def test_a_number_that_no_double_holds_is_a_skipped_record_with_its_reason(tmp_p
     words = ["--project", str(tmp_path), "init", "spent", "--from-file", str(tmp_path / "s.jsonl")]
     result = CliRunner().invoke(cli, words)
     assert result.exit_code == 0, result.output
-    assert "1 left out: a number larger than a double can hold" in " ".join(
+    assert "1 left out: line 31: a number larger than a double can hold" in " ".join(
         result.output.replace("init --records", " ").split()
     )
     assert "amount: decimal(18,2)" in (tmp_path / "pipelines" / "spent" / "pipeline.yaml").read_text()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,8 @@ from rivertwice.core.settings import Settings
 from rivertwice.definition.definition import Definition, load_definition
 from rivertwice.local import produce
 
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+
 
 def made(root: Path, kind: str) -> tuple[Settings, Definition]:
     settings = make_project(root, {"histories": definition_files(kind)})
@@ -23,7 +26,7 @@ def made(root: Path, kind: str) -> tuple[Settings, Definition]:
 
 def test_a_pipeline_without_a_sample_is_left_out(tmp_path: Path) -> None:
     settings, definition = made(tmp_path, "tumbling")
-    assert produce.send_sample(settings, definition) is None
+    assert produce.send_sample(settings, definition, NOW) is None
     with pytest.raises(RequestError, match=r"no pipeline in .* has a sample\.jsonl.*`rivertwice init --sample`"):
         send_samples(Frame(settings, "text", debug=False), [definition])
 
@@ -31,12 +34,15 @@ def test_a_pipeline_without_a_sample_is_left_out(tmp_path: Path) -> None:
 def test_a_topic_that_holds_records_gets_no_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings, definition = made(tmp_path, "tumbling")
     (settings.definitions / "histories" / produce.SAMPLE_FILE).write_text("{}\n")
-    monkeypatch.setattr(produce, "end_offsets", lambda *_: {0: 2, 1: 3})
-    assert produce.send_sample(settings, definition) == "topic events holds 5 records, so its sample is not sent again"
+    monkeypatch.setattr(produce.kafka, "end_offsets", lambda *_: {0: 2, 1: 3})
+    assert (
+        produce.send_sample(settings, definition, NOW)
+        == "topic events holds 5 records, so its sample is not sent again"
+    )
 
 
 def test_a_sample_of_several_topics_is_refused(tmp_path: Path) -> None:
     settings, definition = made(tmp_path, "as-of intervals")
     (settings.definitions / "histories" / produce.SAMPLE_FILE).write_text("{}\n")
     with pytest.raises(RequestError, match="histories has several sources"):
-        produce.send_sample(settings, definition)
+        produce.send_sample(settings, definition, NOW)
