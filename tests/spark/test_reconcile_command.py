@@ -57,12 +57,11 @@ def command(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Command:
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> Made:
+def made(tmp_path: Path, request: pytest.FixtureRequest) -> Made:
     world = World()
-    for batch in JOINED_BY_A_DROPPED_RECORD:
+    for batch in [*JOINED_BY_A_DROPPED_RECORD, *getattr(request, "param", [])]:
         world.commit(batch)
     assert world.dropped == 1
-    assert len(world.state) == 2
     settings, home, bundle = make_session_home(tmp_path, world)
     link(settings.project, ("expectations",))
     rebuild_served(home, bundle.definition)
@@ -159,3 +158,27 @@ def test_an_archive_that_delta_rs_rewrote_is_read_as_before(command: Command, ma
     done = command(settings, "reconcile", "p")
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["counts"] == before["counts"]
+
+
+@pytest.mark.parametrize("made", [[[("b", 20_000, 1)], [("b", 20_001, 1)]]], ids=["closed"], indirect=True)
+def test_fix_corrects_what_late_records_left_and_says_so_once(
+    command: Command, made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rivertwice.backfill.observe._in_kafka", lambda *_: {})  # the archive has all
+    settings, home, _, _ = made
+    never = command(settings, "fix", "p", "--dry-run")
+    assert (never.exit_code, "never reconciled" in never.output) == (1, True), never.output
+    assert command(settings, "fix", "p").exit_code == 1  # nobody is there to answer, and --yes is not given
+    assert "LATE" in command(settings, "verdicts", "p", "--pair", "served").stdout
+    entries = len(Table(home.tables.sequence).read())
+    shown = command(settings, "fix", "p", "--dry-run")
+    assert shown.exit_code == 0, shown.output
+    assert len(Table(home.tables.sequence).read()) == entries
+    fixed = command(settings, "fix", "p", "--yes")
+    assert fixed.exit_code == 0, fixed.output
+    done = json.loads(fixed.stdout)
+    assert done["before"]["counts"]["served"]["LATE"] > 0 == done["after"]["counts"]["served"]["LATE"]
+    assert done["backfill"]["sequence"] == entries + 1
+    again = json.loads(command(settings, "fix", "p", "--yes").stdout)
+    assert (again["backfill"], again["before"]) == (None, again["after"])
+    assert len(Table(home.tables.sequence).read()) == entries + 1

@@ -1,4 +1,4 @@
-"""backfill plan, run, list; late: windows computed again, and the records that made it necessary."""
+"""fix; backfill plan, run, list; late: windows computed again, and the records that made it necessary."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any
 
 import click
 
-from rivertwice.cli.acts import ActCommand, asks_for, plan_act, prepare_act
+from rivertwice.cli.acts import ActCommand, asks_for, plan_act, prepare_act, run_act
 from rivertwice.cli.asking import Consent, Preview, asks_first, changes_unasked
+from rivertwice.cli.checks import exit_code_of_gate, summary_text
 from rivertwice.cli.frame import Frame, FriendlyGroup, as_table, example, pass_frame, table_of
 from rivertwice.cli.options import name_argument
 from rivertwice.cli.warm import on_engine
@@ -120,6 +121,51 @@ def run(frame: Frame, name: str, asked: dict[str, Any], consent: Consent, late: 
     del value["nothing"]
     end = f"published as {done.sequence}" if is_published else "audited, not published"
     frame.emit(value, f"{done.backfill}: {done.windows} windows {end}")
+
+
+@click.command(epilog=example("rivertwice fix flight_delays", "rivertwice fix flight_delays --dry-run"))
+@name_argument()
+@on_engine()
+@asks_first("corrections are published")
+@pass_frame
+def fix(frame: Frame, name: str, consent: Consent) -> None:
+    """Correct what readers of NAME see, and compare again.
+
+    Compares what is served with the log, computes the windows again that late records made stale, audits and publishes them, waits until readers see
+    them, and compares once more. It is `reconcile`, `backfill run` and `reconcile` in one; killed anywhere and run again, the result is the same.
+
+    --dry-run plans by the newest reconcile and writes nothing. Exit 3 if the gate does not pass afterwards; what a backfill cannot correct is named.
+    """
+    from rivertwice.agent import definition_of_head
+    from rivertwice.timeline import rebuild_served
+
+    known = frame.known_pipeline(name)
+    before = None if consent.dry_run else dict(run_act(frame, "reconcile", known, {}).stored)
+    given = {"scope": "stale", "reason": consent.reason or "fix"}
+    act, world, request = prepare_act(frame, "backfill", known, given, by=consent.by)
+    plan = act.plan(world, request)
+    if plan.nothing is not None and before is None:
+        _tell_nothing(frame, name, plan.nothing, late=False)
+        return
+    after, published = before, None
+    if plan.nothing is None:
+        if not consent.given(
+            name, f"Publish {plan.value.windows} windows of {name}?", lambda: Preview(plan.value, plan.text)
+        ):
+            return
+        published = act.apply(replace(world, planned=plan), request)
+        if not frame.await_served(name):  # no agent lives that would build it
+            rebuild_served(frame.settings.pipeline(known), definition_of_head(frame.settings, known))
+        after = dict(run_act(frame, "reconcile", known, {}).stored)
+    assert after is not None
+    done = (
+        f"nothing to correct: {plan.nothing}"
+        if published is None
+        else f"{published.backfill}: {published.windows} windows published as {published.sequence}"
+    )
+    frame.emit({"before": before, "backfill": to_plain(published), "after": after}, f"{summary_text(after)}\n{done}")
+    if code := exit_code_of_gate(after["gate"]):
+        raise SystemExit(code)
 
 
 @backfill.command("list", epilog=example("rivertwice backfill list flight_delays"))

@@ -56,6 +56,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "late": "backfills:late",
     },
     "Repair": {
+        "fix": "backfills:fix",
         "backfill": "backfills:backfill",
         "dead": "deadletters:dead",
         "repair": "repair:repair",
