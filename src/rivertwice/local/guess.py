@@ -163,10 +163,13 @@ FUNCTIONS = ("sum", "mean", "min", "max")
 SUM_DIGITS, MOST_DIGITS = 28, 18
 MEAN_DECIMALS = 4
 _COUNTED = {"id", "code", "zip", "postcode", "year", "month", "day", "hour", "port", "version", "lat", "lon", "lng", "latitude", "longitude",
-            "number", "no", "seq", "sequence", "offset", "partition", "phone", "x", "y", "index", "pid", "major", "minor", "firmware", "build", "serial"}  # fmt: skip
-_FIGURES = {"amount", "price", "total", "value", "duration", "distance", "quantity", "count", "cost", "fare", "fee", "bytes", "size", "temperature",
-            "celsius", "speed", "weight", "score", "latency", "delay", "seconds", "ms", "km", "meters", "kwh", "power", "revenue", "tip", "humidity",
-            "energy", "wh", "watt", "watts", "load", "usage", "consumption", "volume", "pressure", "voltage", "balance", "tax", "discount", "units"}  # fmt: skip
+            "number", "no", "lsn", "scn", "xid", "txid", "gtid", "pos", "position", "seq", "sequence", "offset", "partition", "phone", "x", "y", "index", "pid", "major", "minor", "firmware", "build", "serial"}  # fmt: skip
+_AMOUNTS = {"amount", "price", "total", "value", "duration", "distance", "quantity", "count", "cost", "fare", "fee", "bytes", "size", "weight",
+            "latency", "delay", "seconds", "ms", "km", "meters", "kwh", "revenue", "tip", "energy", "wh", "usage", "consumption", "volume", "tax",
+            "discount", "units", "betrag", "preis", "menge", "summe", "umsatz", "montant", "importe"}  # fmt: skip
+_LEVELS = {"temperature", "temp", "celsius", "fahrenheit", "humidity", "pressure", "speed", "velocity", "power", "watt", "watts", "voltage", "current",
+           "level", "load", "cpu", "balance", "score", "rating", "rate", "ratio", "share", "percent", "percentage", "pct", "vat", "age", "altitude", "fill"}  # fmt: skip
+"""Words of what is measured, not counted: a sum of it means nothing."""
 _EXACT = Context(prec=76, rounding=ROUND_HALF_UP)
 
 
@@ -248,7 +251,7 @@ def functions_of(kind: str) -> tuple[str, ...]:
 
 
 def choose_measures(fields: Sequence[FieldGuess], event: FieldGuess | None, keys: Sequence[str]) -> tuple[Measure, ...]:
-    """Return sum and mean of the field that looks most like a figure, or its smallest and largest value if it is a double."""
+    """Return sum and mean of the field that looks most like an amount; mean and largest of one that is a level; smallest and largest of a double."""
     candidates = [
         each
         for each in fields
@@ -265,18 +268,21 @@ def choose_measures(fields: Sequence[FieldGuess], event: FieldGuess | None, keys
     best = max(
         candidates,
         key=lambda each: (
-            bool(words_of(each.name) & _FIGURES),
+            bool(words_of(each.name) & (_AMOUNTS | _LEVELS)),
             each.kind != "double",
             each.complete,
             each.distinct,  # a figure has many values, and a number that names something has few
         ),
     )
     kind = best.kind or ""
-    chosen = ("min", "max") if kind == "double" else ("sum", "mean")
+    level = words_of(best.name) & _LEVELS
+    chosen = ("min", "max") if kind == "double" else ("mean", "max") if level else ("sum", "mean")
     why = (
         "a double: its sum would be inexact, its smallest and largest values are not"
         if kind == "double"
-        else "numbers that look like a figure; added as decimals, which is exact"
+        else f"a {min(level)} is measured, not counted, so its sum would mean nothing; its mean is exact"
+        if level
+        else "numbers that look like an amount; added as decimals, which is exact"
     )
     return tuple(Measure(best.name, each, kind, why) for each in chosen)
 

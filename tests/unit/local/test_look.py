@@ -65,3 +65,29 @@ def test_a_record_is_late_if_its_window_had_closed_when_it_came(seconds: list[in
     events = [origin + each for each in seconds]
     expected = sum(event // size * size + size <= max(events[: n or 1]) - delay for n, event in enumerate(events))
     assert count_late(timed, timedelta(seconds=size), timedelta(seconds=delay)) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "columns"),
+    [
+        ("amount", ["amount_sum", "amount_mean"]),
+        ("humidity", ["humidity_mean", "humidity_max"]),
+        ("vat_rate", ["vat_rate_mean", "vat_rate_max"]),
+        ("lsn", []),
+    ],
+)
+def test_what_is_measured_is_not_summed_and_a_number_that_names_something_is_no_figure(
+    tmp_path: Path, name: str, columns: list[str]
+) -> None:
+    rows = [f"{'ab'[n % 2]},2026-03-01T00:{n % 60:02}:00Z,{n * 7 % 50}.5\n" for n in range(200)]
+    if name == "lsn":
+        rows = [row.replace(".5", "") for row in rows]
+    (tmp_path / "f.csv").write_text(f"shop,at,{name}\n" + "".join(rows))
+    result = CliRunner().invoke(
+        cli, ["--project", str(tmp_path / "p"), "init", "f", "--from-file", str(tmp_path / "f.csv")]
+    )
+    assert result.exit_code == 0, result.output
+    sql = (tmp_path / "p/pipelines/f/transform.sql").read_text()
+    assert [word for word in ("_sum", "_mean", "_max") if f"AS {name}{word}" in sql] == [
+        each.removeprefix(name) for each in columns
+    ]
