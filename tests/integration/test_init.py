@@ -229,3 +229,23 @@ def test_a_file_with_a_broken_line_is_not_sent_at_all(settings: Settings, tmp_pa
         f"line {len(TRIPS) + 1:,}: not valid JSON; none of its {len(TRIPS):,} other records was sent" in result.output
     )
     assert sum(end_offsets(settings, topic).values()) == 0
+
+
+@pytest.mark.spark
+def test_a_file_of_change_events_becomes_the_table_behind_them(settings: Settings, tmp_path: Path) -> None:
+    topic = f"orders_{uuid.uuid4().hex[:8]}"
+    changes, table = [], {}
+    for n in range(60):
+        row, op = {"id": n % 20, "quantity": n, "price": 12.5}, "c" if n < 20 else "u" if n % 5 else "d"
+        changes.append({"before": row, "after": None if op == "d" else row, "op": op, "ts_ms": 1_767_000_000_000 + n})
+        table[row["id"]] = None if op == "d" else n
+    file = tmp_path / f"{topic}.jsonl"
+    file.write_text("".join(json.dumps({"schema": {}, "payload": each}) + "\n" for each in changes))
+    run_command_warm(settings, "init", "orders", "--from-file", str(file))
+    assert run_command_warm(settings, "send", "orders", str(file))["records"] == 60
+    run_driver_warm(settings, "orders", tmp_path / "driver.log")
+    assert run_command_warm(settings, "reconcile", "orders")["counts"]["stream"]["DEFECT"] == 0
+    home = settings.pipeline("orders")
+    rebuild_served(home, load_definition(settings.definitions / "orders"))
+    rows = run_command_warm(settings, "show", "orders", "--by-key")["rows"]
+    assert {row["id"]: row["quantity"] for row in rows} == {key: n for key, n in table.items() if n is not None}

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any
 
 from rivertwice.core import RequestError, did_you_mean
 from rivertwice.definition import format_duration
+from rivertwice.local.changes import TableGuess, guess_table, shown_fields
 from rivertwice.local.fields import CERTAIN, COLUMN, GUESS, LIKELY, UNKNOWN, FieldGuess, flatten, guess_fields
 from rivertwice.local.sample import ISO, RecordSample, as_instant, is_time_name, name_score, words_of
 
@@ -500,7 +501,7 @@ class Guess:
         measures: the columns beside the count.
         count_column: its name.
         required: fields that must have a value.
-        timed: whether window and watermark were measured.
+        table: the records are change events, and the definition is the fold that keeps this table; None: they are not.
         findings: the reasons, in the order in which they are shown.
     """
 
@@ -516,6 +517,7 @@ class Guess:
     watermark: timedelta
     max_future: timedelta
     required: tuple[str, ...]
+    table: TableGuess | None = None
     findings: tuple[GuessReason, ...] = field(default=())
 
     @property
@@ -526,7 +528,7 @@ class Guess:
     @property
     def gaps(self) -> list[str]:
         """What a person has to write before the pipeline can run."""
-        return [] if self.event_time is not None else ["event_time"]
+        return [] if self.event_time is not None or self.table is not None else ["event_time"]
 
 
 def make_guess(name: str, sample: RecordSample, wishes: Overrides) -> Guess:
@@ -535,6 +537,9 @@ def make_guess(name: str, sample: RecordSample, wishes: Overrides) -> Guess:
     Raises:
         RequestError: a wish names a field that the sample does not have, or that cannot be what it is wished to be.
     """
+    table = guess_table(sample)
+    if table is not None:
+        return _of_table(name, sample, table, wishes)
     sample = flatten(sample)
     fields = tuple(
         guess_fields(
@@ -601,7 +606,47 @@ def make_guess(name: str, sample: RecordSample, wishes: Overrides) -> Guess:
         _required_finding(guess),
         *_sample_findings(guess),
     ]
-    return Guess(**{**guess.__dict__, "findings": tuple(findings)})
+    return replace(guess, findings=tuple(findings))
+
+
+def _of_table(name: str, sample: RecordSample, table: TableGuess, wishes: Overrides) -> Guess:
+    if wishes != Overrides():
+        message = f"{sample.origin} holds change events of a table (Debezium), so the definition is a fold that keeps it: leave out --event-time, --key, --window, --watermark and --columns"
+        raise RequestError(message)
+    fields, view = shown_fields(table), view_name(sample.topic)
+    guess = Guess(
+        name=name,
+        view=view,
+        sample=sample,
+        fields=fields,
+        event_time=None,
+        keys=table.keys,
+        measures=(),
+        count_column="records",
+        window=timedelta(days=1),
+        watermark=USUAL_DELAY,
+        max_future=USUAL_FUTURE,
+        required=table.keys,
+        table=table,
+    )
+    kind = GuessReason(
+        "table",
+        "a fold of change events",
+        "every record has op, before and after, as Debezium writes them",
+        CERTAIN,
+        YAML,
+    )
+    keys = GuessReason(
+        "keys", ", ".join(table.keys), table.why, table.sure, f"{YAML}: keys, by, required and key_field"
+    )
+    no_case = GuessReason(
+        "case",
+        None,
+        "a guess writes none for a fold: make one of real records by `rivertwice test NAME --from-log` when the stream has read some",
+        UNKNOWN,
+        "cases/",
+    )
+    return replace(guess, findings=(kind, *_field_findings(guess), keys, no_case, *_sample_findings(guess)))
 
 
 def view_name(topic: str) -> str:

@@ -26,6 +26,7 @@ from rivertwice.core import (
     to_ms,
 )
 from rivertwice.definition import Definition, Source, value_at
+from rivertwice.local.changes import row_of
 from rivertwice.local.read_file import FileFormat, FileLine, FileOptions, as_fields, describe_broken, file_lines, sniff
 from rivertwice.local.sample import as_instant
 from rivertwice.log import kafka, read_exactly, send_records
@@ -178,7 +179,7 @@ class FileToSend:
         for line in file_lines(self.path, self.shape):
             fields = as_fields(line.value, self.zone, self.shape.time_format)
             instant = as_instant(value_at(fields, event_path), unit)
-            key_value = None if key_path is None else value_at(fields, key_path)
+            key_value = None if key_path is None else value_at(row_of(fields), key_path)
             body = json.dumps(fields, default=_number, ensure_ascii=False).encode()
             text = None if key_value is None else str(key_value).encode()
             headers = ((LINE_HEADER, f"{mark}{line.line}".encode()),)

@@ -12,6 +12,7 @@ from typing import Any
 from rivertwice import __version__
 from rivertwice.core import find_shipped
 from rivertwice.definition import MOST_EXACT, decimal_digits, format_duration
+from rivertwice.local.changes import render_fold, render_table
 from rivertwice.local.first_case import make_cases
 from rivertwice.local.guess import YAML, Guess, GuessReason, Overrides, make_guess
 from rivertwice.local.produce import SAMPLE_FILE
@@ -59,6 +60,12 @@ def _reason(guess: Guess, what: str) -> str:
 def render_yaml(guess: Guess) -> str:
     """Return the text of `pipeline.yaml`, with the reason of each guess as a comment."""
     sample, view = guess.sample, guess.view
+    if guess.table is not None:
+        head = _comment(
+            f"Guessed by `rivertwice init` from {len(sample.records)} change events of {sample.origin}. Check each part against the table: a guess "
+            "sees a sample only. docs/howto-cdc.md of rivertwice explains what comes out."
+        )
+        return "\n".join([*head, *render_table(guess.table, guess.name, view, sample)]) + "\n"
     lines = [
         *_comment(
             f"Guessed by `rivertwice init` from {len(sample.records)} records of {sample.origin}. Check each part against what you know: "
@@ -335,19 +342,23 @@ def render_readme(guess: Guess | None, *, has_sample: bool = False) -> str:
         *up,
         f"rivertwice start {name} --wait # until the stream has read what is in the log now",
         f"rivertwice reconcile {name} # recompute, and name the cause of every row that differs",
-        f"rivertwice show {name} # the rows that are served",
+        f"rivertwice show {name}{' --by-key # the table' if guess.table else ' # the rows that are served'}",
         f"rivertwice lint {name} # is the definition accepted, and what does it promise?",
         f"rivertwice test {name} # its cases, as a stream and as a batch",
-        f"rivertwice advise {name} # what other watermark delays would have done",
+        *([] if guess.table else [f"rivertwice advise {name} # what other watermark delays would have done"]),
         "```",
         "",
         "| file | what it is |",
         "|---|---|",
-        f"| `pipelines/{name}/pipeline.yaml`, `transform.sql` | the definition |",
-        f"| `pipelines/{name}/cases/` | tests: records in, rows out |",
+        f"| `pipelines/{name}/pipeline.yaml`, `{'fold.py' if guess.table else 'transform.sql'}` | the definition |",
+        *([] if guess.table else [f"| `pipelines/{name}/cases/` | tests: records in, rows out |"]),
         "| `rivertwice.yaml` | settings |",
         "| `expectations/` | the gate of a reconcile |",
-        f"| `expectations/{name}/windows.json` | what you expect of the data: checked with each reconcile |",
+        *(
+            []
+            if guess.table
+            else [f"| `expectations/{name}/windows.json` | what you expect of the data: checked with each reconcile |"]
+        ),
         "| `docker-compose.yml` | a broker, if you have none |",
         "| `.github/workflows/rivertwice.yml` | lint and test on every change |",
         "",
@@ -431,6 +442,8 @@ class WrittenFile:
 def pipeline_files(guess: Guess) -> dict[str, str]:
     """Return the files of a guessed pipeline: path below the project to text."""
     folder = f"pipelines/{guess.name}"
+    if guess.table is not None:
+        return {f"{folder}/pipeline.yaml": render_yaml(guess), f"{folder}/fold.py": render_fold(guess.table)}
     return {
         f"{folder}/pipeline.yaml": render_yaml(guess),
         f"{folder}/transform.sql": render_sql(guess),
