@@ -182,3 +182,12 @@ def test_fix_corrects_what_late_records_left_and_says_so_once(
     again = json.loads(command(settings, "fix", "p", "--yes").stdout)
     assert (again["backfill"], again["before"]) == (None, again["after"])
     assert len(Table(home.tables.sequence).read()) == entries + 1
+
+
+def test_what_closes_open_windows_is_said(command: Command, made: Made) -> None:
+    settings = made[0]
+    assert json.loads(command(settings, "reconcile", "p").stdout)["counts"]["stream"]["OPEN"] > 0
+    where = ["--project", str(settings.project), "--home", str(settings.home)]
+    text = CliRunner().invoke(cli, [*where, "reconcile", "p"]).output
+    assert "OPEN: windows that end after the watermark, which is the newest event time read before less 2 s" in text
+    assert "it is at 1970-01-01T00:00:01.701" in text

@@ -10,7 +10,7 @@ import click
 
 from rivertwice.cli.acts import ActCommand, asks_for, plan_act, prepare_act, run_act
 from rivertwice.cli.asking import Consent, Preview, asks_first, changes_unasked
-from rivertwice.cli.checks import exit_code_of_gate, summary_text
+from rivertwice.cli.checks import exit_code_of_gate, summary_text, why_open
 from rivertwice.cli.frame import Frame, FriendlyGroup, as_table, example, pass_frame, table_of
 from rivertwice.cli.options import name_argument
 from rivertwice.cli.warm import on_engine
@@ -163,7 +163,10 @@ def fix(frame: Frame, name: str, consent: Consent) -> None:
         if published is None
         else f"{published.backfill}: {published.windows} windows published as {published.sequence}"
     )
-    frame.emit({"before": before, "backfill": to_plain(published), "after": after}, f"{summary_text(after)}\n{done}")
+    frame.emit(
+        {"before": before, "backfill": to_plain(published), "after": after},
+        "\n".join([summary_text(after), *why_open(frame, known, after), done]),
+    )
     if code := exit_code_of_gate(after["gate"]):
         raise SystemExit(code)
 

@@ -43,7 +43,7 @@ def reconcile(frame: Frame, name: str, asked: dict[str, Any]) -> None:
     """
     done = run_act(frame, "reconcile", frame.known_pipeline(name), asked)
     stored, told = dict(done.stored), _tell_alerts(frame, done.alerts)
-    frame.emit(stored, lambda: "\n".join([summary_text(stored), *told]))
+    frame.emit(stored, lambda: "\n".join([summary_text(stored), *why_open(frame, name, stored), *told]))
     if code := exit_code_of_gate(stored["gate"]):
         raise SystemExit(code)
 
@@ -67,6 +67,33 @@ def summary_text(stored: dict[str, Any]) -> str:
     reason = [f"reason: {gate['reason']}"] if gate.get("reason") else []
     alerts = [f"{alert['severity']}: {alert['message']}" for alert in gate.get("alerts", [])]
     return "\n".join([head, *reason, as_table(("pair", *Verdict.ALL), rows), *alerts])
+
+
+def why_open(frame: Frame, name: str, stored: Mapping[str, Any]) -> list[str]:
+    """Say what closes the windows that a run found OPEN; nothing if it found none."""
+    from rivertwice.core import iso_of_ms
+    from rivertwice.definition import format_duration
+    from rivertwice.timeline import head_definition, head_path, newest_batch
+
+    home = frame.settings.pipeline(name)
+    definition, newest = head_definition(home), newest_batch(home, head_path(home))
+    if not (stored.get("counts") or {}).get("stream", {}).get(Verdict.OPEN) or newest is None:
+        return []
+    if definition is None or not definition.window.kind.has_watermark:
+        return []
+    delays = {view: source.watermark for view, source in definition.streams.items()}
+    until = (
+        "no event has moved it yet"
+        if newest.batch_watermark_ms <= 0
+        else f"it is at {iso_of_ms(newest.batch_watermark_ms)}"
+    )
+    named = " and ".join(
+        f"{format_duration(delay)}{f' ({view})' if len(delays) > 1 else ''}" for view, delay in delays.items()
+    )
+    return [
+        f"OPEN: windows that end after the watermark, which is the newest event time read before less {named}; {until}. A window closes when "
+        f"an event that much later than its end has been read, and one batch after it"
+    ]
 
 
 def exit_code_of_gate(gate: Mapping[str, Any]) -> int:
