@@ -6,7 +6,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-SHIPPED = ("dags", "expectations", "locks", "plugins", "requirements-java.lock", "spark_jobs")
+SHIPPED = ("dags", "expectations", "locks", "pipelines/examples", "plugins", "requirements-java.lock", "spark_jobs")
 
 
 class WheelFiles(BuildHookInterface):

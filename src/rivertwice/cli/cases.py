@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     ),
 )
 @name_argument(required=False)
-@click.option("--examples", is_flag=True, help="Those in pipelines/examples/, which nothing starts, instead.")
+@click.option("--examples", is_flag=True, help="The examples instead (`rivertwice pipelines --examples`).")
 @click.option(
     "--from-log",
     "cut",
@@ -82,7 +82,7 @@ def test_cases(
             raise RequestError(message)
         _cut_case(frame, frame.known_pipeline(name), cut, key_text, case_name)
         return
-    folder = settings.definitions / "examples" if examples else settings.definitions
+    folder = settings.shipped("pipelines/examples") if examples else settings.definitions
     if name is None:
         in_folder = sorted(path.parent.name for path in folder.glob(f"*/{DefinitionFiles.YAML_FILE}"))
         names = in_folder if examples else frame.chosen_pipelines(None)

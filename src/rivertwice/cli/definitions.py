@@ -20,16 +20,22 @@ if TYPE_CHECKING:
     from rivertwice.definition import LintFinding, TopicFacts
 
 
-@click.command(epilog=example("rivertwice pipelines"))
+@click.command(epilog=example("rivertwice pipelines", "rivertwice pipelines --examples"))
+@click.option("--examples", is_flag=True, help="The examples that `rivertwice init --example NAME` copies, instead.")
 @pass_frame
-def pipelines(frame: Frame) -> None:
+def pipelines(frame: Frame, examples: bool) -> None:
     """List the pipelines that the project defines.
 
-    Topics, window and watermarks of each are shown. Exit 1 if a definition cannot be loaded.
+    Topics, window and watermarks of each are shown; of an example what it shows. Exit 1 if a definition cannot be loaded.
     """
     from rivertwice.definition import load_each
 
-    definitions, broken = load_each(frame.settings.definitions)
+    folder = frame.settings.shipped("pipelines/examples") if examples else frame.settings.definitions
+    definitions, broken = load_each(folder)
+    if examples:
+        shown = [{"name": name, "description": each.description} for name, each in definitions.items()]
+        frame.emit(shown, lambda: as_table(("example", "what it shows"), [tuple(each.values()) for each in shown]))
+        return
     rows = []
     for name, definition in definitions.items():
         streams = definition.streams.values() if definition.window.kind.has_watermark else []

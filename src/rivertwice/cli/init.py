@@ -95,6 +95,7 @@ def _look_text(found: Look, options: list[str]) -> str:
 @click.command(
     epilog=example(
         "rivertwice init --sample",
+        "rivertwice init --example user_sessions",
         "rivertwice init trips --from-topic bike-trips",
         "rivertwice init trips --from-file trips.csv --zone America/New_York",
         "rivertwice init trips --from-topic bike-trips --event-time started_at --key station --columns fare:sum --window '1 hour' --dry-run",
@@ -113,6 +114,7 @@ def _look_text(found: Look, options: list[str]) -> str:
     is_flag=True,
     help="Write a pipeline of generated orders, some of them late; `rivertwice up --sample` sends them.",
 )
+@click.option("--example", metavar="NAME", help="Copy an example with its cases (`rivertwice pipelines --examples`).")
 @click.option(
     "--dir", "folder", type=click.Path(path_type=Path, file_okay=False), help="Where to write; default: the project."
 )
@@ -139,6 +141,7 @@ def init(
     topic: str | None,
     file: Path | None,
     sample: bool,
+    example: str | None,
     folder: Path | None,
     event_time: str | None,
     keys: tuple[str, ...],
@@ -155,13 +158,20 @@ def init(
     guessed is marked TODO in the files. No file that exists is changed. Without a topic, a file or --sample, only the project's
     files are written.
     """
-    from rivertwice.local import make_guess, pipeline_files, project_files, sample_files, write_files
+    from rivertwice.local import example_files, make_guess, pipeline_files, sample_files, write_project
 
     project = (folder or frame.settings.project).resolve()
     wishes = _wishes(event_time, keys, window, watermark, columns)
     guess, files = None, dict[str, str]()
-    if sample:
-        _refuse_beside_sample(name, topic, file, event_time, keys, window, watermark, columns, *said.values())
+    if example is not None:
+        _refuse_beside(
+            "--example copies", name, topic, file, sample, event_time, keys, window, watermark, columns, *said.values()
+        )
+        files = example_files(project, example)
+    elif sample:
+        _refuse_beside(
+            "--sample writes", name, topic, file, event_time, keys, window, watermark, columns, *said.values()
+        )
         guess, files = sample_files()
     elif topic is not None or file is not None:
         sampled = _sample(frame, topic, file, records, said)
@@ -170,17 +180,15 @@ def init(
     elif name is not None:
         message = f"nothing says what {name} reads, so no pipeline can be guessed; add --from-topic TOPIC or --from-file FILE, or leave the name out"
         raise RequestError(message)
-    written = write_files(project, files | project_files(guess, project, has_sample=sample), dry_run=dry_run)
+    written = write_project(project, files, guess, has_sample=sample, dry_run=dry_run)
     frame.emit(
         _value(project, guess, written, dry_run=dry_run), lambda: _text(project, guess, written, dry_run=dry_run)
     )
 
 
-def _refuse_beside_sample(*others: object) -> None:
+def _refuse_beside(does: str, *others: object) -> None:
     if any(others):
-        message = (
-            "--sample writes one pipeline, `orders`, as it is; leave out NAME and the options that guess another one"
-        )
+        message = f"{does} one pipeline as it is; leave out NAME and the options that guess another one"
         raise RequestError(message)
 
 
@@ -261,7 +269,10 @@ def _text(project: Path, guess: Guess | None, written: list[WrittenFile], *, dry
         parts += [f"--- {each.path}\n{each.text}" for each in written if each.state == "would be written"]
         parts.append("nothing was written: --dry-run")
         return "\n".join(parts)
-    if guess is None:
+    pipeline = next((Path(each.path).parent.name for each in written if each.path.endswith("/pipeline.yaml")), None)
+    if guess is None and pipeline is not None:
+        parts.append(f"next: rivertwice test {pipeline}; rivertwice up")
+    elif guess is None:
         parts.append("next: rivertwice init NAME --from-topic TOPIC, or --from-file FILE, or rivertwice init --sample")
     elif any(each.path.endswith(SAMPLE_FILE) for each in written):
         parts.append(

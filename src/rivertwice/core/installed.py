@@ -1,4 +1,4 @@
-"""Files that rivertwice brings along (DAG files, jobs, suites, the plugin, locks), and the names of a pipeline's versions.
+"""Files that rivertwice brings along (DAG files, jobs, suites, example pipelines, the plugin, locks), and the names of a pipeline's versions.
 
 A project may have its own of each, and then that one counts. Else it is the one in the installed package, which the wheel holds in
 `rivertwice/shipped`. A clone has them at its top level, from where the wheel takes them.

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from rivertwice.local.sample import ORDERS, TOPIC, RecordSample
     from rivertwice.local.write import (
         WrittenFile,
+        example_files,
         finding_rows,
         pipeline_files,
-        project_files,
         sample_files,
-        write_files,
+        write_project,
     )
 else:
     from rivertwice.core.face import lazy_names

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rivertwice import __version__
-from rivertwice.core import find_shipped
+from rivertwice.core import RequestError, did_you_mean, find_shipped
 from rivertwice.definition import MOST_EXACT, decimal_digits, format_duration
 from rivertwice.local.changes import render_fold, render_table
 from rivertwice.local.first_case import make_cases
@@ -453,6 +454,31 @@ def pipeline_files(guess: Guess) -> dict[str, str]:
     }
 
 
+def example_files(project: Path, name: str) -> dict[str, str]:
+    """Return the files of an example: path below the project to text.
+
+    Raises:
+        RequestError: there is no such example.
+    """
+    examples = find_shipped(project, "pipelines/examples")
+    folder = examples / name
+    if name not in {path.parent.name for path in examples.glob(f"*/{YAML}")}:
+        known = [path.parent.name for path in examples.glob(f"*/{YAML}")]
+        message = (
+            f"there is no example {name}; {did_you_mean(name, known)} (`rivertwice pipelines --examples` lists them)"
+        )
+        raise RequestError(message)
+    texts = {
+        path.relative_to(folder): path.read_text(encoding="utf-8")
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    # the schema of a clone's editor lies nowhere near a project
+    return {
+        f"pipelines/{name}/{path}": re.sub(r"\A# yaml-language-server.*\n", "", text) for path, text in texts.items()
+    }
+
+
 def sample_files() -> tuple[Guess, dict[str, str]]:
     """Return the guess of the generated sample and the files of its pipeline, with the records that `rivertwice up --sample` sends."""
     text = orders_text()
@@ -479,11 +505,14 @@ def project_files(guess: Guess | None, project: Path, *, has_sample: bool = Fals
     }
 
 
-def write_files(project: Path, files: Mapping[str, str], *, dry_run: bool) -> list[WrittenFile]:
-    """Write the files that are absent, and return all of them. No file that exists is changed.
+def write_project(
+    project: Path, files: Mapping[str, str], guess: Guess | None, *, has_sample: bool, dry_run: bool
+) -> list[WrittenFile]:
+    """Write the files of a pipeline and those around it that are absent, and return all of them. No file that exists is changed.
 
     A pipeline whose `pipeline.yaml` exists is left as it is: what it lacks would belong to another guess.
     """
+    files = {**files, **project_files(guess, project, has_sample=has_sample)}
     kept = {path.removesuffix(YAML) for path in files if path.endswith(f"/{YAML}") and (project / path).exists()}
     kept |= {suite_path(Path(folder).name) for folder in kept}
     # pipeline.yaml comes last: a run that is interrupted before it is completed by the next one.

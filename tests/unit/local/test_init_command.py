@@ -308,3 +308,22 @@ def test_a_number_that_no_double_holds_is_a_skipped_record_with_its_reason(tmp_p
         result.output.replace("init --records", " ").split()
     )
     assert "amount: decimal(18,2)" in (tmp_path / "pipelines" / "spent" / "pipeline.yaml").read_text()
+
+
+def test_an_example_is_copied_with_its_cases_and_is_accepted(init: Callable[..., Result], project: Path) -> None:
+    result = init("--example", "user_sessions")
+    assert result.exit_code == 0, result.output
+    assert "next: rivertwice test user_sessions; rivertwice up" in result.output
+    definition = load_definition(project / "pipelines" / "user_sessions")
+    assert len(load_cases(project / "pipelines" / "user_sessions")) == 3
+    assert "$schema=../" not in (project / "pipelines/user_sessions/pipeline.yaml").read_text()
+    shown = CliRunner().invoke(cli, ["--output", "json", "--project", str(project), "pipelines", "--examples"])
+    examples = {each["name"]: each["description"] for each in json.loads(shown.stdout)}
+    assert len(examples) > 40
+    assert examples["user_sessions"] == definition.description
+    for name in examples:
+        assert init("--example", name).exit_code == 0
+        load_definition(project / "pipelines" / name)
+    wrong = init("--example", "user_sesions")
+    assert (wrong.exit_code, "did you mean user_sessions?" in wrong.output) == (1, True)
+    assert "leave out NAME" in init("own", "--example", "user_sessions").output
