@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
@@ -10,9 +11,10 @@ SHIPPED = ("dags", "expectations", "locks", "pipelines/examples", "plugins", "re
 
 
 class WheelFiles(BuildHookInterface):
-    """Adds the top-level folders of the clone to the wheel, as `rivertwice/shipped`."""
+    """Adds folders of the clone and the pages of its docs to the wheel, as `rivertwice/shipped`."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Name the files, unless the build is of an editable installation."""
         if version == "standard":
-            build_data["force_include"] |= {name: f"rivertwice/shipped/{name}" for name in SHIPPED}
+            pages = [f"docs/{page.name}" for page in Path(self.root, "docs").glob("*.md")]
+            build_data["force_include"] |= {name: f"rivertwice/shipped/{name}" for name in (*SHIPPED, *pages)}

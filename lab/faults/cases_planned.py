@@ -44,7 +44,7 @@ STRIKES = (
     Strike("the savepoint's files put, not its manifest", "rivertwice.savepoint.manifest:Manifest.to_bytes", BEFORE),
     Strike("the savepoint taken, not recorded", "rivertwice.savepoint.operations.restore_checks:save_checkpoint"),
     _recorded(record.OperationStep.FORKED),
-    Strike("the savepoint fetched, not recorded", "rivertwice.savepoint.operations.restore:download"),
+    Strike("the savepoint fetched, not recorded", "rivertwice.savepoint.catalogue:Savepoint.download"),
     _recorded(record.OperationStep.REPLAYED),
     _recorded(record.OperationStep.CREATED),
     Strike("the parent sealed", f"{_EFFECTS}:seal_timeline"),

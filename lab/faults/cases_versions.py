@@ -26,10 +26,10 @@ from rivertwice.timeline.version_records import read_versions
 
 _BEGIN, _LOAD = "rivertwice.versions.begin", "rivertwice.backfill.load"
 BEGUN = (
-    struck("the definition stored, no version recorded", f"{_BEGIN}:save_bundle"),
+    struck("the definition stored, no version recorded", "rivertwice.definition.bundle:Bundle.save"),
     struck("the version recorded, nothing frozen", f"{_BEGIN}:record_version"),
-    struck("the old definition frozen", f"{_BEGIN}:write_folder"),
-    struck("both definitions frozen", f"{_BEGIN}:write_folder", AFTER, 2),
+    struck("the old definition frozen", "rivertwice.definition.bundle:Bundle.write_folder"),
+    struck("both definitions frozen", "rivertwice.definition.bundle:Bundle.write_folder", AFTER, 2),
     struck("the load recorded", f"{_LOAD}:record_load"),
 )
 PUBLISHED = (

@@ -24,6 +24,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "init": "init:init",
         "setup": "demo:setup",
         "doctor": "doctor:doctor",
+        "docs": "docs:docs",
         "up": "services:up",
         "status": "services:status",
         "down": "services:down",

@@ -36,6 +36,19 @@ def find_shipped(project: Path, name: str) -> Path:
     raise ConfigError(message)
 
 
+def docs_folder() -> Path:
+    """Return the folder of the pages; a project's own `docs` is not meant.
+
+    Raises:
+        ConfigError: the package was installed without them.
+    """
+    for place in (INSTALLED / "docs", CLONE / "docs"):
+        if (place / "concepts.md").exists():
+            return place
+    message = f"the pages are not in the installed package ({INSTALLED}); install rivertwice again"
+    raise ConfigError(message)
+
+
 def is_clone(project: Path) -> bool:
     """Say whether a project is a clone of rivertwice, whose own locks say what belongs into its environment."""
     return (project / "locks").is_dir() and (project / "requirements.lock").is_file()

@@ -14,7 +14,6 @@ from datetime import datetime
 from typing import Any
 
 from rivertwice.core import (
-    FIRST,
     LostRaceError,
     PipelineHome,
     Place,
@@ -184,7 +183,7 @@ def read_versions(home: PipelineHome) -> list[Version]:
 
 def next_number(versions: list[Version]) -> int:
     """Return the number of a further version. Pure."""
-    return max((version.number for version in versions), default=FIRST) + 1
+    return max((version.number for version in versions), default=1) + 1
 
 
 def _read(home: PipelineHome, number: int) -> Version | None:

@@ -1,0 +1,76 @@
+"""docs: the pages that messages name, from the installed package."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from pathlib import Path
+
+import click
+
+from rivertwice.cli.asking import is_terminal
+from rivertwice.cli.frame import Frame, as_table, example, pass_frame
+from rivertwice.core import RequestError, did_you_mean, docs_folder
+
+_HEADING = re.compile(r"^#{1,3} (.+)$", re.MULTILINE)
+MOST_HITS = 20
+
+
+@click.command(
+    epilog=example("rivertwice docs", "rivertwice docs howto-correct", "rivertwice docs --search 'late records'")
+)
+@click.argument("page", required=False)
+@click.option("--search", metavar="TEXT", help="List the sections that have all words of TEXT, the fullest first.")
+@pass_frame
+def docs(frame: Frame, page: str | None, search: str | None) -> None:
+    """Show a page of the documentation, or find one.
+
+    Without PAGE all pages are listed. A message that names docs/howto-watch.md means the page howto-watch.
+    """
+    folder = docs_folder()
+    texts = {path.stem: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.md"))}
+    if search is not None:
+        hits = find_sections(texts, search)
+        shown = [{"page": name, "section": heading, "words": count} for name, heading, count in hits]
+        none = f"no section has all words of {search!r}; try fewer"
+        frame.emit(shown, lambda: as_table(("page", "section"), [hit[:2] for hit in hits]) if hits else none)
+        return
+    if page is None:
+        titles = [{"page": name, "title": title_of(text)} for name, text in texts.items()]
+        frame.emit(titles, lambda: as_table(("page", "what it says"), [tuple(each.values()) for each in titles]))
+        return
+    name = Path(page).stem
+    if name not in texts:
+        message = f"there is no page {name}; {did_you_mean(name, texts)}"
+        raise RequestError(message)
+    if frame.output == "text" and is_terminal():
+        from rich.console import Console
+        from rich.markdown import Markdown
+
+        console = Console()
+        with console.pager(styles=True):
+            console.print(Markdown(texts[name]))
+        return
+    frame.emit({"page": name, "text": texts[name]}, texts[name])
+
+
+def title_of(text: str) -> str:
+    """Return the first heading of a page."""
+    found = _HEADING.search(text)
+    return "" if found is None else found[1]
+
+
+def find_sections(texts: dict[str, str], search: str) -> list[tuple[str, str, int]]:
+    """Return page, heading and number of hits of the sections that have every word, the best first. Pure."""
+    words = [word.lower() for word in search.split()]
+    found = []
+    for name, text in texts.items():
+        starts = [*(match.start() for match in _HEADING.finditer(text)), len(text)]
+        for start, end in itertools.pairwise(starts):
+            section = text[start:end].lower()
+            heading = title_of(text[start:end])
+            counts = [section.count(word) for word in words]
+            if words and all(counts):
+                named = sum(10 for word in words if word in heading.lower())
+                found.append((name, heading, sum(counts) + named))
+    return sorted(found, key=lambda hit: -hit[2])[:MOST_HITS]
