@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
 
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.common.db.common import SessionDep
@@ -18,7 +16,7 @@ from rivertwice import acts
 from rivertwice.agent import Routes, alerts_of, load_routes
 from rivertwice.airflow.dag_names import dag_id
 from rivertwice.airflow.web_access import VERBS, PipelineDep, SettingsDep, ViewRoute
-from rivertwice.airflow.web_acts import read_audit
+from rivertwice.airflow.web_acts import Audited, read_audit
 from rivertwice.airflow.web_registry import (
     RUN,
     Act,
@@ -41,7 +39,16 @@ router = APIRouter(prefix="/api/p/{name}", route_class=ViewRoute)
 class AuditPage:
     """Who did what to a pipeline, newest first."""
 
-    acts: Sequence[Any]
+    acts: list[Audited]
+
+
+@dataclass(frozen=True)
+class Acknowledged:
+    """That a person knows of an alert; `repeated`: this was noted before."""
+
+    alert: str
+    acknowledged_by: str
+    repeated: bool
 
 
 @router.get("/alerts")
@@ -81,7 +88,7 @@ def _routes(settings: Settings) -> tuple[Routes, str | None]:
         return Routes(), str(error)
 
 
-def acknowledge(settings: Settings, asked: ActRequest, now: datetime) -> dict[str, Any]:
+def acknowledge(settings: Settings, asked: ActRequest, now: datetime) -> Acknowledged:
     """Note that a person knows of an alert, at once: a small record of the home that changes nothing served.
 
     Raises:
@@ -93,7 +100,7 @@ def acknowledge(settings: Settings, asked: ActRequest, now: datetime) -> dict[st
         message = f"no alert {wanted[:40]!r} of {asked.pipeline} lasts; reload the page"
         raise RequestError(message)
     noted = store.acknowledge(wanted, f"{asked.by} in Airflow", asked.reason, now)
-    return {"alert": noted.id, "acknowledged_by": noted.acknowledged_by, "repeated": noted.acknowledged_at != now}
+    return Acknowledged(noted.id, noted.acknowledged_by, noted.acknowledged_at != now)
 
 
 def keep_why(settings: Settings, asked: ActRequest) -> None:
