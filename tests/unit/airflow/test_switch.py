@@ -118,6 +118,11 @@ def test_each_task_that_was_killed_is_tried_again(run: Run) -> None:
     assert [task.task_id for task in run.dag.tasks if not task.retries] == []
 
 
+def test_each_field_of_what_a_task_returns_is_stored_by_its_name_too(run: Run) -> None:
+    stored = {task.task_id for task in run.dag.tasks if getattr(task, "multiple_outputs", False)}
+    assert stored == {"choose", "gate", "serve", "report"}
+
+
 def test_a_refused_comparison_fails_the_run_with_its_reasons(run: Run) -> None:
     from airflow.sdk.exceptions import AirflowFailException
 
