@@ -70,7 +70,6 @@ if TYPE_CHECKING:
         clock_at,
         first_at_risk,
         view_leases,
-        worst_of,
     )
     from rivertwice.log.marks import (
         Fork,
