@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import get_current_context
@@ -87,7 +87,7 @@ def find(pipeline: str) -> dict[str, Any]:
     log.info("the smallest backfill: %s; %s", proposal.text, decision.why)
     plan = "" if found.plan is None else explain_plan(found.plan)
     return {
-        **proposal.to_json(),
+        **asdict(proposal),
         "asks": decision.asks,
         "subject": proposal.question(pipeline),
         "body": proposal.ask(pipeline, decision, plan, reason),

@@ -111,11 +111,12 @@ async def start_run(airflow: AirflowAsUser, dag: str, start: Start, asked: ActRe
     made = checked(answer)
     state = await airflow.get(f"/dags/{quote(dag)}")
     paused = bool(state.is_success and state.json().get("is_paused"))
-    return StartedRun(dag, made["dag_run_id"], made["state"], repeated, paused, _link(dag, made["dag_run_id"]))
+    run = made["dag_run_id"]
+    return StartedRun(dag, run, made["state"], repeated, paused, f"/dags/{dag}/runs/{run}")
 
 
-async def answer_run(airflow: AirflowAsUser, dag: str, wanted: Answer, asked: ActRequest) -> AnsweredRun:
-    """Answer a run that waits for a person; the same answer of the same person is taken once.
+async def answer_run(airflow: AirflowAsUser, dag: str, wanted: Answer, asked: ActRequest) -> bool:
+    """Answer a run that waits for a person; say whether the same person gave the same answer before, which is taken once.
 
     Raises:
         HTTPException: it does not wait (409), was answered otherwise, or Airflow refused.
@@ -127,7 +128,7 @@ async def answer_run(airflow: AirflowAsUser, dag: str, wanted: Answer, asked: Ac
     if state != WAITS:
         known = await airflow.get(question)
         if known.is_success and _is_answered(known.json(), wanted.option, asked.by):
-            return AnsweredRun(dag, run, "running", paused=False, repeated=True, link=_link(dag, run))
+            return True
         message = (
             f"the task {wanted.task} of {run} does not wait for an answer (it is {state or 'not begun'}); "
             "if it begins only now, try again in some seconds"
@@ -141,11 +142,7 @@ async def answer_run(airflow: AirflowAsUser, dag: str, wanted: Answer, asked: Ac
                 "PATCH", f"/dags/{quote(dag)}/dagRuns/{quote(run)}?update_mask=note", {"note": asked.reason}
             )
         )
-    return AnsweredRun(dag, run, "running", paused=False, repeated=False, link=_link(dag, run))
-
-
-def _link(dag: str, run: str) -> str:
-    return f"/dags/{dag}/runs/{run}"
+    return False
 
 
 async def _settle(question: dict[str, Any]) -> None:
@@ -193,13 +190,6 @@ class Me:
     may: dict[str, list[str]]
 
 
-@dataclass(frozen=True)
-class ActForms:
-    """The acts that a person may do to a pipeline, with their forms."""
-
-    acts: list[ActForm]
-
-
 @router.get("/me")
 def me(user: GetUserDep, session: SessionDep, settings: SettingsDep) -> Me:
     """Return who asks, the token for acts, and what they may do to each pipeline that they may read."""
@@ -209,9 +199,9 @@ def me(user: GetUserDep, session: SessionDep, settings: SettingsDep) -> Me:
 
 
 @router.get("/p/{name}/acts")
-def acts(one: PipelineDep, user: GetUserDep, session: SessionDep) -> ActForms:
+def acts(one: PipelineDep, user: GetUserDep, session: SessionDep) -> dict[str, list[ActForm]]:
     """Return the acts that the person may do to a pipeline, with their forms."""
-    return ActForms([act.form for act in _allowed(one.name, user, session)])
+    return {"acts": [act.form for act in _allowed(one.name, user, session)]}
 
 
 @router.post("/p/{name}/acts/{act}")
@@ -258,10 +248,10 @@ async def _do(act: Act, asked: ActRequest, request: Request, settings: Settings)
     airflow = AirflowAsUser(request)
     if isinstance(act.effect, Start):
         return await start_run(airflow, dag, act.effect, asked)
-    answered = await answer_run(airflow, dag, act.effect, asked)
+    repeated, run = await answer_run(airflow, dag, act.effect, asked), asked.fields["run"]
     if act.effect.keep is not None:
         await run_in_threadpool(act.effect.keep, settings, asked)
-    return answered
+    return AnsweredRun(dag, run, "running", paused=False, repeated=repeated, link=f"/dags/{dag}/runs/{run}")
 
 
 def _allowed(name: str, user: Any, session: Session) -> list[Act]:

@@ -113,13 +113,9 @@ class Proposal:
         ]
         return "\n\n".join(parts)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return asdict(self)
-
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Proposal:
-        """Read what `to_json` returned, also after JSON."""
+        """Read the fields of a proposal, also after JSON."""
         ranges = tuple((int(start), int(end)) for start, end in values["ranges"])
         return cls(**{**values, "kinds": tuple(values["kinds"]), "ranges": ranges})
 
