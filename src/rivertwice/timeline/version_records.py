@@ -26,6 +26,7 @@ from rivertwice.core import (
     split_version,
     to_iso,
     to_ms,
+    to_plain,
     version_name,
 )
 from rivertwice.storage import RecordStore
@@ -67,10 +68,6 @@ class Acceptance:
     different: tuple[str, ...]
     before: Extent
     after: Extent
-
-    def plain(self) -> dict[str, Any]:
-        """Return it as it is stored."""
-        return {**asdict(self), "at": to_iso(self.at), "different": list(self.different)}
 
     @classmethod
     def from_plain(cls, data: Mapping[str, Any]) -> Acceptance:
@@ -157,7 +154,7 @@ def record_accepted(home: PipelineHome, version: str, accepted: Acceptance) -> N
         accepted: the acceptance.
     """
     key = f"v{split_version(version)[1]}{_ACCEPTED}{to_ms(accepted.at):013d}.json"
-    RecordStore(_place(home)).put_if_absent(key, {"format": FORMAT, **accepted.plain()})
+    RecordStore(_place(home)).put_if_absent(key, {"format": FORMAT, **to_plain(accepted)})
 
 
 def next_name(home: PipelineHome) -> str:

@@ -238,7 +238,7 @@ def test_rows_that_cannot_be_compared_are_accepted_by_a_person_who_says_why(
     (version,) = read_versions(world.old)
     assert version.accepted is not None
     assert (version.accepted.by, version.accepted.reason) == ("ada in Airflow", "as planned")
-    assert read_switches(world.old)[-1]["accepted"] == version.accepted.plain()
+    assert read_switches(world.old)[-1]["accepted"] == to_plain(version.accepted)
     assert run.do("report", "p", done)["not_counted"] == []
     (_, row) = to_plain(describe_versions(world.settings, "p", AT))
     assert row["accepted"]["reason"] == "as planned"
