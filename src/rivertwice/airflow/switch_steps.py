@@ -114,11 +114,11 @@ def gate(choice: dict[str, Any]) -> SwitchQuestion:
         describe_return,
         headline,
     )
-    from rivertwice.versions import Choice, look_at_exchange, newest_comparison, publications_since
+    from rivertwice.versions import look_at_exchange, newest_comparison, publications_since
 
     settings, run = Settings.from_env(), get_current_context()["dag_run"]
-    asked = choice["reason"]
-    chosen = Choice(choice["version"], choice["serving"], choice["compares"], choice["different"])
+    chosen = AskedSwitch(**choice)
+    asked = chosen.reason
     question = SwitchQuestion(**choice, subject=headline(chosen), run=None, body="")
     home = settings.pipeline(chosen.version)
 
@@ -132,7 +132,7 @@ def gate(choice: dict[str, Any]) -> SwitchQuestion:
         return ask_to_accept(chosen.different)
     if not chosen.compares:
         published = publications_since(settings.pipeline(chosen.serving))
-        return replace(question, body=describe_return(chosen, asked, published))
+        return replace(question, body=describe_return(chosen, published))
     with refusals():
         stored = newest_comparison(home, prefix=comparisons(run.run_id))
     if stored is None:

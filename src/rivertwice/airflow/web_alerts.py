@@ -36,13 +36,6 @@ router = APIRouter(prefix="/api/p/{name}", route_class=ViewRoute)
 
 
 @dataclass(frozen=True)
-class AuditPage:
-    """Who did what to a pipeline, newest first."""
-
-    acts: list[Audited]
-
-
-@dataclass(frozen=True)
 class Acknowledged:
     """That a person knows of an alert; `repeated`: this was noted before."""
 
@@ -67,7 +60,7 @@ def alerts(one: PipelineDep, settings: SettingsDep) -> object:
 
 
 @router.get("/audit")
-def audit(one: PipelineDep, user: GetUserDep, session: SessionDep, settings: SettingsDep) -> object:
+def audit(one: PipelineDep, user: GetUserDep, session: SessionDep, settings: SettingsDep) -> dict[str, list[Audited]]:
     """Return who did what to a pipeline, newest first; of DAGs that the one who asks may read."""
     verbs = {*VERBS, *(act.verb for act in registered().values())}
     named = {dag_id(verb, one.name) for verb in verbs}
@@ -77,7 +70,7 @@ def audit(one: PipelineDep, user: GetUserDep, session: SessionDep, settings: Set
     for team in {teams.get(each) for each in stored}:
         own = {each for each in stored if teams.get(each) == team}
         readable |= get_auth_manager().filter_authorized_dag_ids(dag_ids=own, user=user, method="GET", team_name=team)
-    return AuditPage(read_audit(session, readable, registered(), alerts_of(settings).state(), one.name))
+    return {"acts": read_audit(session, readable, registered(), alerts_of(settings).state(), one.name)}
 
 
 def _routes(settings: Settings) -> tuple[Routes, str | None]:
