@@ -71,7 +71,7 @@ def test_verdicts_are_quality(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_clean_run_fails_no_assertion() -> None:
     clean = RUN | {"counts": {"served": {"AGREES": 3}}, "gate": {"passed": True, "alerts": []}}
-    assert all(each["success"] for each in assertions_of(clean))
+    assert all(each.success for each in assertions_of(clean))
 
 
 def test_the_check_itself_finds_what_is_wrong() -> None:

@@ -69,13 +69,11 @@ def finite(kafka_settings: Settings, topic: str) -> str:
 def test_the_clock_runs_from_the_records_own_timestamp(kafka_settings: Settings, finite: str) -> None:
     now = utc_now()
     view = view_retention(kafka_settings, NAME, now)
-    assert view.worst is not None
-    assert (view.worst.holder, view.worst.level, view.topics[0].waiting) == ("stream t1", RaceLevel.WARNING, 20)
-    assert view.worst.clock.deadline is not None
-    assert abs((view.worst.clock.deadline - now) - timedelta(hours=2)) < timedelta(minutes=5)
+    assert (view.leases[0].holder, view.leases[0].level, view.topics[0].waiting) == ("stream t1", RaceLevel.WARNING, 20)
+    assert view.leases[0].clock.deadline is not None
+    assert abs((view.leases[0].clock.deadline - now) - timedelta(hours=2)) < timedelta(minutes=5)
     later = view_retention(kafka_settings, NAME, now + timedelta(hours=1, minutes=30))
-    assert later.worst is not None
-    assert later.worst.level is RaceLevel.CRITICAL
+    assert later.leases[0].level is RaceLevel.CRITICAL
 
 
 @pytest.mark.proves("howto-log.md#the-archive-goes-ahead")
@@ -149,10 +147,9 @@ def test_retention_by_bytes_is_measured_in_what_is_free_and_the_pace(
     begin(kafka_settings, topic)
     earlier = (time.monotonic() - 10.0, {0: 0, 1: 0})
     view = view_retention(kafka_settings, NAME, utc_now(), earlier={topic: earlier})
-    assert view.worst is not None
     assert view.topics[0].log.per_second[0] == pytest.approx(1.0, rel=0.5)
-    assert 0.9 < view.worst.clock.share < 1.0  # 10 records of some 4 bytes
-    assert view.worst.clock.left is not None
+    assert 0.9 < view.leases[0].clock.share < 1.0  # 10 records of some 4 bytes
+    assert view.leases[0].clock.left is not None
 
 
 def test_a_transaction_leaves_offsets_that_hold_nothing_and_they_are_named(

@@ -7,7 +7,7 @@ A request is a pydantic model. The form of the DAG, the page's dialog, the check
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Generic, Self, TypeVar
@@ -161,6 +161,16 @@ class World:
 
 
 @dataclass(frozen=True)
+class ReadAgain:
+    """Offsets of a partition that are read again; it is named `topic/partition` if there are several topics."""
+
+    partition: int | str
+    start: int
+    end: int
+    log_begins: int
+
+
+@dataclass(frozen=True)
 class Plan:
     """What an act would do.
 
@@ -171,7 +181,7 @@ class Plan:
         warning: what is wrong with what the act builds on; None: nothing.
         refusals: why it cannot be done.
         resumes: the interrupted operation that is resumed.
-        reread: what is read again of the log, by partition: `partition`, `start`, `end`, `log_begins`.
+        reread: what is read again of the log.
         changes: of a definition: component, old, new, and what happens to the state.
         text: the plan for people, where rows do not say it.
         nothing: why there is nothing to do; None: there is.
@@ -183,7 +193,7 @@ class Plan:
     warning: str | None = None
     refusals: Sequence[str] = ()
     resumes: str | None = None
-    reread: Sequence[Mapping[str, Any]] = ()
+    reread: Sequence[ReadAgain] = ()
     changes: Sequence[tuple[str, ...]] = ()
     text: str = ""
     nothing: str | None = None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from rivertwice.acts.act import Act, Plan, Row, World
+from rivertwice.acts.act import Act, Plan, ReadAgain, Row, World
 from rivertwice.acts.savepoint import BaseRequest
 from rivertwice.log import Part, key_parts
 from rivertwice.savepoint import Rewind, find_repeated, read_rewinds
@@ -43,7 +43,11 @@ def _plan(world: World, request: RewindRequest) -> Plan:
 
     shown = show_rewind(world.settings, request.pipeline, request.base, unproved=request.unproved)
     refusals = shown.refusals if shown.resumes is None else ()
-    reread = _reread(shown)
+    keys = key_parts(Part(part.topic, part.partition) for part in shown.reread)
+    reread = [
+        ReadAgain(keys[Part(part.topic, part.partition)], part.start, part.end, part.log_begins)
+        for part in shown.reread
+    ]
     value = {**to_plain(shown), "reread": reread}
     return Plan(value, _rows(shown), shown.steps, None, refusals, shown.resumes, reread)
 
@@ -64,20 +68,6 @@ def _apply(world: World, request: RewindRequest) -> RewindReport | RewindDone:
         stop_before_head=request.stop_before_head,
         progress=world.progress,
     )
-
-
-def _reread(shown: Any) -> list[dict[str, Any]]:
-    """Return what is read again, by partition, or by `topic/partition` if there are several topics."""
-    keys = key_parts(Part(part.topic, part.partition) for part in shown.reread)
-    return [
-        {
-            "partition": keys[Part(part.topic, part.partition)],
-            "start": part.start,
-            "end": part.end,
-            "log_begins": part.log_begins,
-        }
-        for part in shown.reread
-    ]
 
 
 def _rows(shown: Any) -> list[Row]:

@@ -12,7 +12,6 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,7 @@ from rivertwice.agent.alert_model import (
     report,
     resolve,
 )
-from rivertwice.core import RequestError, RivertwiceError, Settings, lock, parse_iso, to_iso
+from rivertwice.core import RequestError, RivertwiceError, Settings, lock, parse_iso, to_plain
 from rivertwice.storage import LogFile, replace_json
 
 LOG = logging.getLogger(__name__)
@@ -131,7 +130,7 @@ class AlertStore:
 
     def _save(self, state: State, change: StateChange) -> None:
         try:
-            replace_json(self._path, _to_plain(state))
+            replace_json(self._path, {"format": FORMAT, **to_plain(state)})
         except OSError as error:
             self._say_once(
                 f"what alerts were sent cannot be written to {self._path} ({error.strerror}); it is kept in memory"
@@ -178,26 +177,6 @@ def append_line(path: Path, value: Any, *, limit: int) -> None:
     if path.exists() and path.stat().st_size > limit:
         path.replace(path.with_name(f"{path.name}.1"))
     LogFile(path).append(json.dumps(value, sort_keys=True, ensure_ascii=False).encode() + b"\n")
-
-
-def _to_plain(state: State) -> dict[str, Any]:
-    return {
-        "format": FORMAT,
-        "alerts": [
-            {
-                **asdict(alert),
-                "since": to_iso(alert.since),
-                "seen_at": to_iso(alert.seen_at),
-                "resolved_at": None if alert.resolved_at is None else to_iso(alert.resolved_at),
-                "acknowledged_at": None if alert.acknowledged_at is None else to_iso(alert.acknowledged_at),
-            }
-            for alert in state.alerts
-        ],
-        "routes": {
-            name: {**asdict(route), "next_attempt": None if route.next_attempt is None else to_iso(route.next_attempt)}
-            for name, route in state.routes.items()
-        },
-    }
 
 
 def _from_plain(plain: dict[str, Any]) -> State:

@@ -7,13 +7,13 @@ two is recognisable. One JSON file per pipeline under `HOME/agent/pipelines/`, f
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from rivertwice.agent.backoff import CONTENDED_AFTER, FULL_AFTER, Failure, FailureClass, full_disk_ends, lease_losses
-from rivertwice.core import Settings, Started, parse_iso, require_pipeline, to_iso
+from rivertwice.core import Settings, Started, parse_iso, require_pipeline, to_plain
 from rivertwice.storage import read_json, replace_json
 
 FORMAT = 1
@@ -205,40 +205,7 @@ def load_memory(settings: Settings, name: str) -> Memory:
 
 def save_memory(settings: Settings, name: str, memory: Memory) -> None:
     """Write a pipeline's memory, atomically."""
-    driver, intended = memory.driver, memory.intended
-    data: dict[str, Any] = {
-        "format": FORMAT,
-        "driver": None
-        if driver is None
-        else {
-            "pid": driver.pid,
-            "pid_started": driver.pid_started,
-            "epoch": driver.epoch,
-            "since": to_iso(driver.since),
-        },
-        "failures": [
-            {
-                "at": to_iso(failure.at),
-                "failure": str(failure.failure),
-                "progressed": failure.progressed,
-                "epoch": failure.epoch,
-                "message": failure.message,
-            }
-            for failure in memory.failures
-        ],
-        "position": None if memory.position is None else list(memory.position),
-        "broken_at": None if memory.broken_at is None else to_iso(memory.broken_at),
-        "broken_because": memory.broken_because,
-        "paged": list(memory.paged),
-        "last_start_at": None if memory.last_start_at is None else to_iso(memory.last_start_at),
-        "intended": None
-        if intended is None
-        else {"kind": intended.kind, "reason": intended.reason, "at": to_iso(intended.at), "done": intended.done},
-        "fall_back": None
-        if memory.fall_back is None
-        else {**asdict(memory.fall_back), "since": to_iso(memory.fall_back.since)},
-    }
-    replace_json(_path(settings, name), data)
+    replace_json(_path(settings, name), {"format": FORMAT, **to_plain(memory)})
 
 
 def _instant(text: str | None) -> datetime | None:

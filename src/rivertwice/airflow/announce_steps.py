@@ -7,7 +7,7 @@ Airflow's own store of the asset: it is about what Airflow's DAGs have seen, and
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from rivertwice.airflow.dag_names import safe_name
 from rivertwice.airflow.refusals import refusals
-from rivertwice.core import PipelineHome, Settings, base_of, from_ms
+from rivertwice.core import PipelineHome, Settings, base_of, from_ms, to_plain
 from rivertwice.storage import Where
 
 if TYPE_CHECKING:
@@ -47,10 +47,6 @@ class Announced:
     until: int | None = None
     sequence: int = 0
     version: str = ""
-
-    def plain(self) -> dict[str, Any]:
-        """Return it as it is stored."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -165,7 +161,25 @@ log = logging.getLogger(__name__)
 STORED = "announced"
 
 
-def announce_reconcile(pipeline: str, passed: dict[str, Any]) -> dict[str, Any]:
+@dataclass(frozen=True)
+class AnnouncedReconcile:
+    """What an event of `served.PIPELINE` says of a reconcile that passed."""
+
+    reconcile: str
+    counts: Mapping[str, Mapping[str, int]]
+
+
+@dataclass(frozen=True)
+class AnnouncedPublication:
+    """What an event of `served.PIPELINE` says of a publication: its entry of the sequence, and the windows that it covers."""
+
+    backfill: str
+    sequence: int
+    ranges: Sequence[Mapping[str, str]]
+    rows: int | None
+
+
+def announce_reconcile(pipeline: str, passed: dict[str, Any]) -> AnnouncedReconcile:
     """Give the event of `served.PIPELINE` that a reconcile passed.
 
     Args:
@@ -174,12 +188,12 @@ def announce_reconcile(pipeline: str, passed: dict[str, Any]) -> dict[str, Any]:
     """
     settings = Settings.from_env()
     _skip_unless_serving(settings.pipeline(pipeline), pipeline)
-    said = {"reconcile": passed["run"], "counts": passed["counts"]}
-    _outlet(served_asset(pipeline)).extra = {"kind": "reconciled", **said}
+    said = AnnouncedReconcile(passed["run"], passed["counts"])
+    _outlet(served_asset(pipeline)).extra = {"kind": "reconciled", **to_plain(said)}
     return said
 
 
-def announce_publication(pipeline: str, sequence: int) -> dict[str, Any]:
+def announce_publication(pipeline: str, sequence: int) -> AnnouncedPublication:
     """Give the event of `served.PIPELINE` that a backfill was published: its entry of the sequence, and the windows that it covers."""
     from rivertwice.core import iso_of_ms
     from rivertwice.timeline import publications_of, read_sequence
@@ -188,8 +202,8 @@ def announce_publication(pipeline: str, sequence: int) -> dict[str, Any]:
     _skip_unless_serving(home, pipeline)
     publication = next(each for each in publications_of(read_sequence(home)) if each.seq == sequence)
     ranges = [{"from": iso_of_ms(start), "to": iso_of_ms(end)} for start, end in publication.ranges]
-    said = {"backfill": publication.backfill, "sequence": sequence, "ranges": ranges, "rows": publication.rows}
-    _outlet(served_asset(pipeline)).extra = {"kind": "published", **said}
+    said = AnnouncedPublication(publication.backfill, sequence, ranges, publication.rows)
+    _outlet(served_asset(pipeline)).extra = {"kind": "published", **to_plain(said)}
     return said
 
 
@@ -209,7 +223,7 @@ def announce_days(pipeline: str, passed: dict[str, Any]) -> list[str]:
         with refusals():
             days = find_days(settings.pipeline(pipeline), pipeline, passed["run"], _known(stored))
         keys, spanned = days.keys, range_text((*days.new, *days.again))
-        store.set(STORED, {"run": run, "keys": keys, "range": spanned, "after": days.after.plain()})
+        store.set(STORED, {"run": run, "keys": keys, "range": spanned, "after": asdict(days.after)})
     if not keys:
         message = f"no day of {pipeline} was reconciled since the last time, and none of those that were has changed"
         raise AirflowSkipException(message)

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rivertwice.airflow.switch_steps import AskedSwitch
 from rivertwice.core import iso_of_ms, to_iso
 from rivertwice.timeline import Entry
-from rivertwice.versions import Choice, Exchange, Proof, StoredComparison
+from rivertwice.versions import Exchange, Proof, StoredComparison
 
 SHOWN = 10
 
 
-def headline(choice: Choice) -> str:
+def headline(choice: AskedSwitch) -> str:
     """Return what is asked, in a line."""
     return f"Let {choice.version} serve in place of {choice.serving}?"
 
@@ -97,16 +98,15 @@ def describe_refusal(stored: StoredComparison) -> str:
     return "; ".join(parts)
 
 
-def describe_return(choice: Choice, asked: str, published: Sequence[Entry]) -> str:
+def describe_return(choice: AskedSwitch, published: Sequence[Entry]) -> str:
     """Return what a person should know before a version that served before serves again.
 
     Args:
         choice: the version.
-        asked: why it is asked for.
         published: publications of the version that serves now, made while it served.
     """
     parts = [
-        f"Asked for: {_text(asked)}.",
+        f"Asked for: {_text(choice.reason)}.",
         f"{choice.version} served before and is not compared. Its stream kept running: it serves what it has read until now.",
     ]
     if published:

@@ -9,6 +9,7 @@ from typing import Any
 from airflow.providers.standard.exceptions import HITLTimeoutError
 from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import (
+    DAG,
     Context,
     ExceptionRetryPolicy,
     RetryAction,
@@ -16,10 +17,13 @@ from airflow.sdk import (
     task,
 )
 
+from rivertwice.acts import OF_DAG
 from rivertwice.airflow import announce_steps, steps
 from rivertwice.airflow.alerts import AlertNotifier, RecoveryNotifier
 from rivertwice.airflow.announce_steps import served_asset
 from rivertwice.airflow.connections import connected
+from rivertwice.airflow.dag_names import dag_id
+from rivertwice.airflow.forms import params_of
 from rivertwice.airflow.operators import BackfillOperator, RivertwiceSparkOperator
 from rivertwice.core import Settings, base_of
 from rivertwice.definition import Definition
@@ -113,23 +117,33 @@ def gate(task_id: str, work: Callable[..., Any], **options: Any) -> Callable[...
 
 # What all DAGs of a pipeline share: retries, owner, tags, notifiers.
 
-RUN_TYPES = ("scheduled", "manual", "operator_triggered")
+RUN_TYPES: tuple[Any, ...] = ("scheduled", "manual", "operator_triggered")
 """No run of ours belongs to a date: it works on what is true now, or on what its form contains. So Airflow's own backfill,
 which starts a run for each date of a range, is refused, and its forms do not offer it."""
 
 
-def common(definition: Definition, verb: str, description: str) -> dict[str, Any]:
-    """Return the options of a DAG of the pipeline."""
+def pipeline_dag(definition: Definition, verb: str, description: str, **options: Any) -> DAG:
+    """Return a DAG of the pipeline, still without tasks; its form is that of the act which it does.
+
+    Args:
+        definition: of the pipeline.
+        verb: what the DAG does.
+        description: what people read about it.
+        options: of this DAG alone.
+    """
     name, own = definition.name, definition.airflow
     queue = {} if own.queue is None else {"queue": own.queue}
-    return {
-        "description": description,
-        "catchup": False,
-        "max_active_runs": 1,
-        "allowed_run_types": list(RUN_TYPES),
-        "tags": list(dict.fromkeys(["rivertwice", verb, base_of(name), *own.tags])),
-        "doc_md": f"**{verb}** of pipeline `{name}`. {description} See docs/howto-airflow.md.",
-        "default_args": {
+    if verb in OF_DAG:
+        options["params"] = params_of(OF_DAG[verb])
+    return DAG(
+        dag_id=dag_id(verb, name),
+        description=description,
+        catchup=False,
+        max_active_runs=1,
+        allowed_run_types=RUN_TYPES,
+        tags=list(dict.fromkeys(["rivertwice", verb, base_of(name), *own.tags])),
+        doc_md=f"**{verb}** of pipeline `{name}`. {description} See docs/howto-airflow.md.",
+        default_args={
             "owner": own.owner,
             # An API server that is restarted, a lost race, a killed worker: worth another try. A failure that no retry can cure fails
             # at once (AirflowFailException).
@@ -139,4 +153,5 @@ def common(definition: Definition, verb: str, description: str) -> dict[str, Any
             "on_failure_callback": AlertNotifier(pipeline=name),
             "on_success_callback": RecoveryNotifier(pipeline=name),
         },
-    }
+        **options,
+    )

@@ -7,21 +7,19 @@ from datetime import UTC, datetime
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
 from airflow.sdk import DAG
 
-from rivertwice.acts import OF_DAG
 from rivertwice.airflow import announce_steps, repair_steps, steps, switch_steps
 from rivertwice.airflow.alerts import RecoveryNotifier
 from rivertwice.airflow.announce_steps import reconciled_asset, served_asset, stream_asset
 from rivertwice.airflow.dag_names import dag_id
 from rivertwice.airflow.dag_parts import (
     approval,
-    common,
     gate,
     is_planned_by_job,
+    pipeline_dag,
     planned_by_job,
     run_plan,
     step,
 )
-from rivertwice.airflow.forms import params_of
 from rivertwice.airflow.operators import CompareOperator, ReconcileOperator, RivertwiceSparkOperator, SuperviseEpoch
 from rivertwice.airflow.schedules import schedule, schedule_text
 from rivertwice.core import Settings, base_of
@@ -33,15 +31,11 @@ from rivertwice.definition import NO_SCHEDULE, Definition, RepairMode
 def repair_dag(settings: Settings, definition: Definition) -> DAG:
     """Repair what a reconcile found wrong in what is served: the smallest backfill, approved, verified, with before and after."""
     name = definition.name
-    with DAG(
-        dag_id=dag_id("repair", name),
+    with pipeline_dag(
+        definition,
+        "repair",
+        "Finds the smallest backfill that cures what the newest reconcile found, asks a person, runs it and verifies it.",
         schedule=None,  # a reconcile starts it, or a person
-        params=params_of(OF_DAG["repair"]),
-        **common(
-            definition,
-            "repair",
-            "Finds the smallest backfill that cures what the newest reconcile found, asks a person, runs it and verifies it.",
-        ),
     ) as dag:
         found = step("find", repair_steps.find)(name)
         wanted = gate("approval_wanted", repair_steps.is_approval_wanted, ignore_downstream_trigger_rules=False)(found)
@@ -89,15 +83,12 @@ _CONTINUOUS_START = datetime(2024, 1, 1, tzinfo=UTC)
 def supervise_dag(_settings: Settings, definition: Definition) -> DAG:
     """Watch the stream, epoch after epoch. The agent starts and stops it, by its intent."""
     name = definition.name
-    with DAG(
-        dag_id=dag_id("supervise", name),
+    with pipeline_dag(
+        definition,
+        "supervise",
+        "Watches the stream: agent alive, driver alive. Pausing it changes nothing for the stream.",
         schedule="@continuous",
         start_date=_CONTINUOUS_START,
-        **common(
-            definition,
-            "supervise",
-            "Watches the stream: agent alive, driver alive. Pausing it changes nothing for the stream.",
-        ),
     ) as dag:
         SuperviseEpoch(
             task_id="watch",
@@ -112,11 +103,11 @@ def supervise_dag(_settings: Settings, definition: Definition) -> DAG:
 def rotate_dag(settings: Settings, definition: Definition) -> DAG:
     """Take a savepoint while the stream runs, prove it by a replay, prune what is not protected."""
     name = definition.name
-    with DAG(
-        dag_id=dag_id("rotate", name),
+    with pipeline_dag(
+        definition,
+        "rotate",
+        "Takes a savepoint while the stream runs, proves it, prunes.",
         schedule=schedule(definition, "rotate"),
-        params=params_of(OF_DAG["rotate"]),
-        **common(definition, "rotate", "Takes a savepoint while the stream runs, proves it, prunes."),
     ) as dag:
         savepoint = step("take", steps.take_savepoint)(name)
         wanted = gate("proof_wanted", steps.is_proof_wanted, ignore_downstream_trigger_rules=False)(savepoint)
@@ -140,11 +131,11 @@ def rotate_dag(settings: Settings, definition: Definition) -> DAG:
 def archive_dag(settings: Settings, definition: Definition) -> DAG:
     """Extend the archive, so that the log outlives Kafka's retention."""
     name = definition.name
-    with DAG(
-        dag_id=dag_id("archive", name),
+    with pipeline_dag(
+        definition,
+        "archive",
+        "Copies new records from Kafka into the archive, each offset once.",
         schedule=schedule(definition, "archive"),
-        params=params_of(OF_DAG["archive"]),
-        **common(definition, "archive", "Copies new records from Kafka into the archive, each offset once."),
     ) as dag:
         arguments = step("check", steps.check_archive)(name)
         RivertwiceSparkOperator(
@@ -163,11 +154,11 @@ def reconcile_dag(settings: Settings, definition: Definition) -> DAG:
     The schedule `reconcile_full` makes it compare everything again, the past that the other runs build on too.
     """
     name = definition.name
-    with DAG(
-        dag_id=dag_id("reconcile", name),
+    with pipeline_dag(
+        definition,
+        "reconcile",
+        "Compares stream, served and truth; every differing row gets a named cause.",
         schedule=schedule(definition, "reconcile", "reconcile_full"),
-        params=params_of(OF_DAG["reconcile"]),
-        **common(definition, "reconcile", "Compares stream, served and truth; every differing row gets a named cause."),
     ) as dag:
         texts = [schedule_text(definition, each) for each in ("reconcile_full", "reconcile")]
         compare = ReconcileOperator(
@@ -202,15 +193,11 @@ def backfill_dag(settings: Settings, definition: Definition) -> DAG:
     """
     name = definition.name
     names = ("correct", "backfill") if definition.late.policy == "correct" else ("backfill",)
-    with DAG(
-        dag_id=dag_id("backfill", name),
+    with pipeline_dag(
+        definition,
+        "backfill",
+        "Recomputes closed windows from the log, audits them and publishes them in one commit.",
         schedule=schedule(definition, *names),
-        params=params_of(OF_DAG["backfill"]),
-        **common(
-            definition,
-            "backfill",
-            "Recomputes closed windows from the log, audits them and publishes them in one commit.",
-        ),
     ) as dag:
         often = schedule_text(definition, names[0]) if len(names) > 1 else NO_SCHEDULE
         texts = [schedule_text(definition, "backfill"), often]
@@ -225,13 +212,11 @@ def backfill_dag(settings: Settings, definition: Definition) -> DAG:
 def switch_dag(settings: Settings, definition: Definition) -> DAG:
     """Let another version of a pipeline serve: compare it first, then ask a person. Going back is the same, without a comparison."""
     name = definition.name
-    with DAG(
-        dag_id=dag_id("switch", name),
+    with pipeline_dag(
+        definition,
+        "switch",
+        "Compares a version with the one that serves, asks a person, and lets it serve.",
         schedule=None,
-        params=params_of(OF_DAG["switch"]),
-        **common(
-            definition, "switch", "Compares a version with the one that serves, asks a person, and lets it serve."
-        ),
     ) as dag:
         choice = step("choose", switch_steps.choose)(name)
         arguments = gate("comparison_wanted", switch_steps.compare_arguments, ignore_downstream_trigger_rules=False)(

@@ -11,7 +11,7 @@ import logging
 import re
 from collections.abc import Callable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from starlette.responses import JSONResponse
 
@@ -102,8 +102,3 @@ def _again(messages: list[Message], receive: Receive) -> Receive:
         return waiting.pop(0) if waiting else await receive()
 
     return read_again
-
-
-def middleware() -> dict[str, Any]:
-    """Return the middleware in the form that a plugin of Airflow needs."""
-    return {"middleware": FormCheck, "args": [], "kwargs": {}, "name": "rivertwice forms"}

@@ -13,6 +13,8 @@ from rivertwice.core import Place, Settings, is_s3
 from rivertwice.timeline import Verdict
 
 if TYPE_CHECKING:
+    from openlineage.client.facet_v2 import DatasetFacet, data_quality_assertions_dataset
+
     from rivertwice.definition import Definition
 
 SEVERITIES = {Verdict.DEFECT: "error", Verdict.NOT_COMPARABLE: "warn", Verdict.LATE: "warn"}
@@ -20,46 +22,31 @@ SEVERITIES = {Verdict.DEFECT: "error", Verdict.NOT_COMPARABLE: "warn", Verdict.L
 _OF_SUITES = "gate"
 
 
-def assertions_of(run: Mapping[str, Any]) -> list[dict[str, Any]]:
+def assertions_of(run: Mapping[str, Any]) -> list[data_quality_assertions_dataset.Assertion]:
     """Return what a reconcile asserted: per pair and verdict that there is no such row; that all records are explained; the gate. Pure.
 
     Args:
         run: as `reconcile_runs` gives it.
     """
-    found: list[dict[str, Any]] = [
-        {
-            "assertion": "custom",
-            "name": f"no row of {pair} is {verdict}",
-            "success": not counts.get(verdict, 0),
-            "severity": severity,
-            "expected": "0",
-            "actual": str(counts.get(verdict, 0)),
-        }
+    from openlineage.client.facet_v2 import data_quality_assertions_dataset as assertions
+
+    def none_of(number: int, name: str, severity: str) -> assertions.Assertion:
+        return assertions.Assertion(
+            "custom", not number, severity=severity, name=name, expected="0", actual=str(number)
+        )
+
+    balance = run["balance"]
+    found = [
+        none_of(counts.get(verdict, 0), f"no row of {pair} is {verdict}", severity)
         for pair, counts in run["counts"].items()
         for verdict, severity in SEVERITIES.items()
     ]
-    balance = run["balance"]
-    unexplained = balance.get("total", balance).get("unexplained", 0)
-    found.append(
-        {
-            "assertion": "custom",
-            "name": "every record is explained",
-            "success": not unexplained,
-            "severity": "error",
-            "expected": "0",
-            "actual": str(unexplained),
-        }
-    )
-    found += [
-        {
-            "assertion": "custom",
-            "name": f"{_OF_SUITES}: {alert['kind']}",
-            "success": False,
-            "severity": "error" if alert["severity"] == "critical" else "warn",
-            "description": alert["message"],
-        }
-        for alert in run["gate"]["alerts"]
-    ]
+    found.append(none_of(balance.get("total", balance).get("unexplained", 0), "every record is explained", "error"))
+    for alert in run["gate"]["alerts"]:
+        severity, name = "error" if alert["severity"] == "critical" else "warn", f"{_OF_SUITES}: {alert['kind']}"
+        found.append(
+            assertions.Assertion("custom", success=False, severity=severity, name=name, description=alert["message"])
+        )
     return found
 
 
@@ -122,16 +109,15 @@ def _judged(settings: Settings, definition: Definition, reconcile: str) -> Any:
     run = next((each for each in reconcile_runs(home) if each["run"] == reconcile), None)
     quality: dict[str, Any] = {}
     if run is not None:
-        asserted = [assertions.Assertion(**each) for each in assertions_of(run)]
         quality = {
-            "dataQualityAssertions": assertions.DataQualityAssertionsDatasetFacet(assertions=asserted),
+            "dataQualityAssertions": assertions.DataQualityAssertionsDatasetFacet(assertions=assertions_of(run)),
             "dataQualityMetrics": metrics.DataQualityMetricsInputDatasetFacet(columnMetrics={}, rowCount=rows_of(run)),
         }
     facets = _table_facets(home.public_served, definition)
     return InputDataset(*_name_of(home.public_served), facets=facets, inputFacets=quality)
 
 
-def _table_facets(place: Place, definition: Definition) -> dict[str, Any]:
+def _table_facets(place: Place, definition: Definition) -> dict[str, DatasetFacet]:
     """Return storage and columns of a table; before the first build, the names of the columns that it will have."""
     from openlineage.client.facet_v2 import storage_dataset
 

@@ -14,8 +14,8 @@ from airflow.sdk import DAG, get_current_context, task
 
 from rivertwice.acts import OPERATE, OPERATED, World, do_stored, find_act
 from rivertwice.airflow.connections import connected
-from rivertwice.airflow.dag_names import dag_id, request_of
-from rivertwice.airflow.dag_parts import common, step
+from rivertwice.airflow.dag_names import request_of
+from rivertwice.airflow.dag_parts import pipeline_dag, step
 from rivertwice.airflow.forms import operate_params, read_form
 from rivertwice.airflow.operators import RivertwiceSparkOperator
 from rivertwice.airflow.refusals import refusals
@@ -33,12 +33,8 @@ IN_JOB, HERE = "job", "act"
 def operate_dag(settings: Settings, definition: Definition) -> DAG:
     """Do one act that a person asks for."""
     name = definition.name
-    with DAG(
-        dag_id=dag_id("operate", name),
-        schedule=None,
-        params=operate_params(name),
-        **common(definition, "operate", f"Does one act: {', '.join(OPERATED)}."),
-    ) as dag:
+    says = f"Does one act: {', '.join(OPERATED)}."
+    with pipeline_dag(definition, OPERATE, says, schedule=None, params=operate_params(name)) as dag:
         request = task.short_circuit(task_id="check")(connected(check))(name)
         chosen = task.branch(task_id="choose")(connected(choose))(name, request)
         job = RivertwiceSparkOperator(

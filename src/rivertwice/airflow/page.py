@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from airflow.plugins_manager import AirflowPlugin
 
-from rivertwice.airflow.form_check import middleware
+from rivertwice.airflow.form_check import FormCheck
 from rivertwice.airflow.web_app import app
 
 PREFIX = "/rivertwice"
@@ -17,7 +17,7 @@ class RivertwicePlugin(AirflowPlugin):
 
     name = "rivertwice"
     fastapi_apps = [{"app": app, "url_prefix": PREFIX, "name": "rivertwice"}]  # noqa: RUF012
-    fastapi_root_middlewares = [middleware()]  # noqa: RUF012
+    fastapi_root_middlewares = [{"middleware": FormCheck, "args": [], "kwargs": {}, "name": "rivertwice forms"}]  # noqa: RUF012
     external_views = [  # noqa: RUF012
         {
             "name": "rivertwice",

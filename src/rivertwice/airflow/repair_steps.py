@@ -7,7 +7,8 @@ functions: they run in a task's process, never while a DAG file is parsed.
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import get_current_context
@@ -86,7 +87,7 @@ def find(pipeline: str) -> dict[str, Any]:
     log.info("the smallest backfill: %s; %s", proposal.text, decision.why)
     plan = "" if found.plan is None else explain_plan(found.plan)
     return {
-        **proposal.to_json(),
+        **asdict(proposal),
         "asks": decision.asks,
         "subject": proposal.question(pipeline),
         "body": proposal.ask(pipeline, decision, plan, reason),
@@ -131,7 +132,19 @@ def plan_arguments(pipeline: str, found: dict[str, Any]) -> list[str]:
     return arguments_of(asked)
 
 
-def close(pipeline: str) -> dict[str, Any]:
+@dataclass(frozen=True)
+class ClosedRepair:
+    """How a repair ended: by whose word, with which backfill, the rows by verdict before and after, and the reconcile that counted."""
+
+    outcome: RepairOutcome
+    by: str
+    backfill: str
+    before: Mapping[str, int]
+    after: Mapping[str, int] | None
+    reconcile: str
+
+
+def close(pipeline: str) -> ClosedRepair:
     """Record how the repair ended, and end its alert with the numbers of before and after.
 
     Raises:
@@ -178,14 +191,8 @@ def close(pipeline: str) -> dict[str, Any]:
         )
         raise AirflowFailException(message) from ReportedError(message)
     log.info("the repair of %s ended: %s", pipeline, record.note)
-    return {
-        "outcome": outcome,
-        "by": record.by,
-        "backfill": record.backfill,
-        "before": dict(proposal.rows),
-        "after": after,
-        "reconcile": own[-1]["run"] if own else proposal.reconcile,
-    }
+    reconcile = own[-1]["run"] if own else proposal.reconcile
+    return ClosedRepair(outcome, record.by, record.backfill, proposal.rows, after, reconcile)
 
 
 def find_outcome(

@@ -6,6 +6,8 @@ Everything heavy is imported inside the functions: they run in a task's process,
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NoReturn
 
@@ -80,14 +82,23 @@ def prune_savepoints(pipeline: str) -> list[str]:
     return list(report.deleted)
 
 
-def report_rotation(pipeline: str, savepoint: str) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Rotation:
+    """The result of a rotation: the savepoint that it took, that one's status now, and how many the pipeline has."""
+
+    savepoint: str
+    status: str
+    savepoints: int
+
+
+def report_rotation(pipeline: str, savepoint: str) -> Rotation:
     """Return the result of the rotation."""
     from rivertwice.savepoint import list_savepoints
 
     savepoints = list_savepoints(Settings.from_env().pipeline(pipeline))
     status = next((item.status for item in savepoints if item.id == savepoint), "gone")
     log.info("savepoint %s is %s; %s has %s savepoints", savepoint, status, pipeline, len(savepoints))
-    return {"savepoint": savepoint, "status": status, "savepoints": len(savepoints)}
+    return Rotation(savepoint, status, len(savepoints))
 
 
 def check_archive(pipeline: str) -> list[str]:
@@ -116,7 +127,15 @@ def check_reconcile(pipeline: str, rare: str, often: str) -> list[str]:
     return arguments_of(asked)
 
 
-def gate_reconcile(pipeline: str) -> dict[str, Any]:
+@dataclass(frozen=True)
+class PassedReconcile:
+    """A reconcile whose gate passed: its name, and its rows by pair and verdict."""
+
+    run: str
+    counts: Mapping[str, Mapping[str, int]]
+
+
+def gate_reconcile(pipeline: str) -> PassedReconcile:
     """Read the reconcile of this DAG run: report what its gate found and what is over, fail on anything critical.
 
     Raises:
@@ -162,7 +181,7 @@ def gate_reconcile(pipeline: str) -> dict[str, Any]:
         message = f"reconcile {newest['run']} of {pipeline}: " + "; ".join(critical or ["the gate has not passed"])
         raise AirflowFailException(message) from (ReportedError(message) if critical else None)
     log.info("reconcile %s of %s: %s", newest["run"], pipeline, newest["counts"])
-    return {"run": newest["run"], "counts": newest["counts"]}
+    return PassedReconcile(newest["run"], newest["counts"])
 
 
 def plan_backfill(pipeline: str, rare: str, often: str) -> str:

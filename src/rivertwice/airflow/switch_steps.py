@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import get_current_context
@@ -27,7 +27,45 @@ log = logging.getLogger(__name__)
 APPROVE = "Approve"
 
 
-def choose(pipeline: str) -> dict[str, Any]:
+@dataclass(frozen=True)
+class AskedSwitch:
+    """Which version shall serve and why, as `rivertwice.versions.Choice` has it."""
+
+    version: str
+    serving: str
+    compares: bool
+    different: Sequence[str]
+    reason: str
+
+
+@dataclass(frozen=True)
+class SwitchQuestion(AskedSwitch):
+    """What is asked of a person before the version serves, and the comparison that let it; None: nothing was compared."""
+
+    subject: str
+    run: str | None
+    body: str
+
+
+@dataclass(frozen=True)
+class Switch:
+    """A switch that was done; `before` served until then."""
+
+    version: str
+    before: str
+    rows: int
+    by: str
+    run: str | None
+
+
+@dataclass(frozen=True)
+class SwitchReport(Switch):
+    """A switch, and the publications of the version before that do not count any more."""
+
+    not_counted: Sequence[str]
+
+
+def choose(pipeline: str) -> AskedSwitch:
     """Check the form and return which version shall serve."""
     from rivertwice.versions import choose_version
 
@@ -38,7 +76,7 @@ def choose(pipeline: str) -> dict[str, Any]:
         if choice.different:
             require_reason(choice.version, choice.different, asked.reason)
     log.info("%s shall serve in place of %s", choice.version, choice.serving)
-    return asdict(choice) | {"different": list(choice.different), "reason": asked.reason or who(context)}
+    return AskedSwitch(**vars(choice), reason=asked.reason or who(context))
 
 
 def require_reason(version: str, different: Sequence[str], reason: str) -> None:
@@ -63,7 +101,7 @@ def compare_arguments(choice: dict[str, Any]) -> list[str]:
     return ["--pipeline", choice["version"]]
 
 
-def gate(choice: dict[str, Any]) -> dict[str, Any]:
+def gate(choice: dict[str, Any]) -> SwitchQuestion:
     """Read the comparison of this DAG run, and return what is asked of a person.
 
     Raises:
@@ -76,25 +114,25 @@ def gate(choice: dict[str, Any]) -> dict[str, Any]:
         describe_return,
         headline,
     )
-    from rivertwice.versions import Choice, look_at_exchange, newest_comparison, publications_since
+    from rivertwice.versions import look_at_exchange, newest_comparison, publications_since
 
     settings, run = Settings.from_env(), get_current_context()["dag_run"]
-    asked = choice["reason"]
-    chosen = Choice(choice["version"], choice["serving"], choice["compares"], choice["different"])
-    found = {**choice, "subject": headline(chosen), "run": None}
+    chosen = AskedSwitch(**choice)
+    asked = chosen.reason
+    question = SwitchQuestion(**choice, subject=headline(chosen), run=None, body="")
     home = settings.pipeline(chosen.version)
 
-    def ask_to_accept(different: Sequence[str]) -> dict[str, Any]:
+    def ask_to_accept(different: Sequence[str]) -> SwitchQuestion:
         with refusals():
             exchange = look_at_exchange(settings, chosen.version, different)
             exchange.require_ready()
-        return {**found, "different": list(different), "body": describe_exchange(exchange, asked)}
+        return replace(question, different=different, body=describe_exchange(exchange, asked))
 
     if chosen.different:
         return ask_to_accept(chosen.different)
     if not chosen.compares:
         published = publications_since(settings.pipeline(chosen.serving))
-        return {**found, "body": describe_return(chosen, asked, published)}
+        return replace(question, body=describe_return(chosen, published))
     with refusals():
         stored = newest_comparison(home, prefix=comparisons(run.run_id))
     if stored is None:
@@ -106,7 +144,7 @@ def gate(choice: dict[str, Any]) -> dict[str, Any]:
     if stored.different:  # only Spark found it
         with refusals():
             require_reason(chosen.version, stored.different, "" if asked == REASON_OF_MANUAL else asked)
-        return {**ask_to_accept(stored.different), "run": stored.run}
+        return replace(ask_to_accept(stored.different), run=stored.run)
     if not stored.passed:
         message = (
             f"comparison {stored.run} does not let {chosen.version} serve: {describe_refusal(stored)}; "
@@ -114,10 +152,10 @@ def gate(choice: dict[str, Any]) -> dict[str, Any]:
         )
         raise AirflowFailException(message)
     log.info("comparison %s: %s", stored.run, stored.verdict)
-    return {**found, "body": describe_comparison(stored, asked), "run": stored.run}
+    return replace(question, body=describe_comparison(stored, asked), run=stored.run)
 
 
-def serve(found: dict[str, Any]) -> dict[str, Any]:
+def serve(found: dict[str, Any]) -> Switch:
     """Let the version serve, if the comparison still holds; return what the switch did.
 
     Raises:
@@ -159,7 +197,7 @@ def serve(found: dict[str, Any]) -> dict[str, Any]:
             check=check,
         )
     log.info("%s serves, %s rows", done.version, done.rows)
-    return {"version": done.version, "before": found["serving"], "rows": done.rows, "by": by, "run": found["run"]}
+    return Switch(done.version, found["serving"], done.rows, by, found["run"])
 
 
 def approved_by(found: dict[str, Any], answer: dict[str, Any] | None) -> str:
@@ -175,7 +213,7 @@ def approved_by(found: dict[str, Any], answer: dict[str, Any] | None) -> str:
     raise AirflowFailException(message)
 
 
-def report(pipeline: str, done: dict[str, Any]) -> dict[str, Any]:
+def report(pipeline: str, done: dict[str, Any]) -> SwitchReport:
     """Return what the switch did, and which publications do not count any more."""
     from rivertwice.airflow.approval import publication_lines
     from rivertwice.versions import publications_not_counted
@@ -185,4 +223,4 @@ def report(pipeline: str, done: dict[str, Any]) -> dict[str, Any]:
     log.info("%s serves %s since it was let by %s; before: %s", pipeline, done["version"], done["by"], done["before"])
     for line in lines:
         log.warning("this publication of %s does not count for %s: %s", done["before"], done["version"], line)
-    return {**done, "not_counted": lines}
+    return SwitchReport(**done, not_counted=lines)

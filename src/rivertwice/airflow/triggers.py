@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from rivertwice.agent import Condition, StreamObservation, observe_stream
-from rivertwice.core import Settings, parse_iso, utc_now
+from rivertwice.core import Settings, parse_iso, to_plain, utc_now
 
 EPOCH_ENDED = "epoch"
+
+
+@dataclass(frozen=True)
+class WatchEvent:
+    """What ended an epoch: the word for it, what a person reads, and what was last seen of the stream."""
+
+    status: str
+    message: str
+    seen: Mapping[str, object]
 
 
 class Watch:
@@ -23,7 +33,7 @@ class Watch:
         self._grace = grace
         self._fault: tuple[str, datetime] | None = None
 
-    def judge(self, observation: StreamObservation, now: datetime) -> dict[str, Any] | None:
+    def judge(self, observation: StreamObservation, now: datetime) -> WatchEvent | None:
         """Return the event that ends the epoch, or None to continue.
 
         A fault must last for the whole grace: a driver that the agent brings back in time is not a failure.
@@ -34,9 +44,10 @@ class Watch:
         elif self._fault is None:
             self._fault = (health.word, now)
         if self._fault is not None and (now - self._fault[1]).total_seconds() >= self._grace:
-            return _event(health.word, f"{health.message} (for {self._grace:.0f} s)", observation)
+            message = f"{health.message} (for {self._grace:.0f} s)"
+            return WatchEvent(health.word, message, observation.describe())
         if now >= self._ends_at:
-            return _event(EPOCH_ENDED, health.message, observation)
+            return WatchEvent(EPOCH_ENDED, health.message, observation.describe())
         return None
 
 
@@ -82,10 +93,6 @@ class EpochTrigger(BaseTrigger):
             observation = await asyncio.to_thread(observe_stream, settings, self.pipeline, self._clock())
             event = watch.judge(observation, self._clock())
             if event is not None:
-                yield TriggerEvent(event)  # type: ignore[no-untyped-call]
+                yield TriggerEvent(to_plain(event))  # type: ignore[no-untyped-call]
                 return
             await asyncio.sleep(self.poll)
-
-
-def _event(status: str, message: str, observation: StreamObservation) -> dict[str, Any]:
-    return {"status": status, "message": message, "seen": dict(observation.describe())}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from urllib.parse import quote
@@ -49,6 +50,7 @@ from rivertwice.airflow.web_registry import (
     RUN,
     RUN_PREFIX,
     Act,
+    ActForm,
     ActRequest,
     Answer,
     Record,
@@ -58,7 +60,7 @@ from rivertwice.airflow.web_registry import (
     registered,
     run_of,
 )
-from rivertwice.core import RequestError, parse_iso, to_iso, utc_now
+from rivertwice.core import RequestError, Settings, parse_iso, to_iso, to_plain, utc_now
 
 # Do what was asked for: start a DAG run, or answer one that waits, as the person. A request that is repeated does it once.
 
@@ -66,7 +68,31 @@ WAITS = "awaiting_input"
 _CONFLICT = 409
 
 
-async def start_run(airflow: AirflowAsUser, dag: str, start: Start, asked: ActRequest) -> dict[str, Any]:
+@dataclass(frozen=True)
+class StartedRun:
+    """A DAG run that was asked for; `repeated`: the same request started it before."""
+
+    dag: str
+    run: str
+    state: str
+    repeated: bool
+    paused: bool
+    link: str
+
+
+@dataclass(frozen=True)
+class AnsweredRun:
+    """A DAG run whose question was answered; `repeated`: the same person gave the same answer before."""
+
+    dag: str
+    run: str
+    state: str
+    paused: bool
+    repeated: bool
+    link: str
+
+
+async def start_run(airflow: AirflowAsUser, dag: str, start: Start, asked: ActRequest) -> StartedRun:
     """Start a run of a DAG; one that the same request started before is returned again.
 
     Raises:
@@ -85,11 +111,12 @@ async def start_run(airflow: AirflowAsUser, dag: str, start: Start, asked: ActRe
     made = checked(answer)
     state = await airflow.get(f"/dags/{quote(dag)}")
     paused = bool(state.is_success and state.json().get("is_paused"))
-    return {"dag": dag, "run": made["dag_run_id"], "state": made["state"], "repeated": repeated, "paused": paused}
+    run = made["dag_run_id"]
+    return StartedRun(dag, run, made["state"], repeated, paused, f"/dags/{dag}/runs/{run}")
 
 
-async def answer_run(airflow: AirflowAsUser, dag: str, wanted: Answer, asked: ActRequest) -> dict[str, Any]:
-    """Answer a run that waits for a person; the same answer of the same person is taken once.
+async def answer_run(airflow: AirflowAsUser, dag: str, wanted: Answer, asked: ActRequest) -> bool:
+    """Answer a run that waits for a person; say whether the same person gave the same answer before, which is taken once.
 
     Raises:
         HTTPException: it does not wait (409), was answered otherwise, or Airflow refused.
@@ -98,11 +125,10 @@ async def answer_run(airflow: AirflowAsUser, dag: str, wanted: Answer, asked: Ac
     task = f"/dags/{quote(dag)}/dagRuns/{quote(run)}/taskInstances/{quote(wanted.task)}"
     question = f"{task}/-1/hitlDetails"
     state = checked(await airflow.get(task))["state"]
-    made = {"dag": dag, "run": run, "state": "running", "paused": False}
     if state != WAITS:
         known = await airflow.get(question)
         if known.is_success and _is_answered(known.json(), wanted.option, asked.by):
-            return {**made, "repeated": True}
+            return True
         message = (
             f"the task {wanted.task} of {run} does not wait for an answer (it is {state or 'not begun'}); "
             "if it begins only now, try again in some seconds"
@@ -116,7 +142,7 @@ async def answer_run(airflow: AirflowAsUser, dag: str, wanted: Answer, asked: Ac
                 "PATCH", f"/dags/{quote(dag)}/dagRuns/{quote(run)}?update_mask=note", {"note": asked.reason}
             )
         )
-    return {**made, "repeated": False}
+    return False
 
 
 async def _settle(question: dict[str, Any]) -> None:
@@ -153,23 +179,29 @@ class ActBody(BaseModel):
     fields: dict[str, Any] = Field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Me:
+    """Who asks, the token for acts, and the names of the acts that they may do to each pipeline."""
+
+    name: str
+    csrf: str
+    csrf_header: str
+    csrf_life_s: int
+    may: dict[str, list[str]]
+
+
 @router.get("/me")
-def me(user: GetUserDep, session: SessionDep, settings: SettingsDep) -> dict[str, Any]:
+def me(user: GetUserDep, session: SessionDep, settings: SettingsDep) -> Me:
     """Return who asks, the token for acts, and what they may do to each pipeline that they may read."""
     names = sorted(readable_pipelines(known_pipelines(settings), user, session))
-    return {
-        "name": user.get_name(),
-        "csrf": make_token(_secret(), str(user.get_id())),
-        "csrf_header": HEADER,
-        "csrf_life_s": LIFE_S,
-        "may": {name: [act.name for act in _allowed(name, user, session)] for name in names},
-    }
+    may = {name: [act.name for act in _allowed(name, user, session)] for name in names}
+    return Me(user.get_name(), make_token(_secret(), str(user.get_id())), HEADER, LIFE_S, may)
 
 
 @router.get("/p/{name}/acts")
-def acts(one: PipelineDep, user: GetUserDep, session: SessionDep) -> dict[str, Any]:
+def acts(one: PipelineDep, user: GetUserDep, session: SessionDep) -> dict[str, list[ActForm]]:
     """Return the acts that the person may do to a pipeline, with their forms."""
-    return {"acts": [act.to_json() for act in _allowed(one.name, user, session)]}
+    return {"acts": [act.form for act in _allowed(one.name, user, session)]}
 
 
 @router.post("/p/{name}/acts/{act}")
@@ -200,7 +232,7 @@ async def perform(
         )
     try:
         asked = check_act(known, one.name, body.model_dump(), by, utc_now())
-        done = await _do(known, asked, request, settings)
+        done = to_plain(await _do(known, asked, request, settings))
     except RequestError as error:
         log.info("refused the act %s of %s for %s: %s", act, one.name, by, error)
         raise HTTPException(400, str(error)) from None
@@ -208,18 +240,18 @@ async def perform(
     return {"act": act, "pipeline": one.name, "by": by, **done}
 
 
-async def _do(act: Act, asked: Any, request: Request, settings: Any) -> dict[str, Any]:
+async def _do(act: Act, asked: ActRequest, request: Request, settings: Settings) -> object:
+    """Do an act; return the view of what was done."""
     dag = dag_id(act.verb, asked.pipeline)
     if isinstance(act.effect, Record):
         return await run_in_threadpool(act.effect.do, settings, asked, utc_now())
     airflow = AirflowAsUser(request)
-    if isinstance(act.effect, Answer):
-        done = await answer_run(airflow, dag, act.effect, asked)
-        if act.effect.keep is not None:
-            await run_in_threadpool(act.effect.keep, settings, asked)
-    else:
-        done = await start_run(airflow, dag, act.effect, asked)
-    return {**done, "link": f"/dags/{dag}/runs/{done['run']}"}
+    if isinstance(act.effect, Start):
+        return await start_run(airflow, dag, act.effect, asked)
+    repeated, run = await answer_run(airflow, dag, act.effect, asked), asked.fields["run"]
+    if act.effect.keep is not None:
+        await run_in_threadpool(act.effect.keep, settings, asked)
+    return AnsweredRun(dag, run, "running", paused=False, repeated=repeated, link=f"/dags/{dag}/runs/{run}")
 
 
 def _allowed(name: str, user: Any, session: Session) -> list[Act]:
@@ -264,9 +296,25 @@ _ALWAYS_SHOWN = ("scope", "start", "end", "dry_run", "prove", "version", "act")
 """Fields of Airflow's own forms, whose values are checked."""
 
 
+@dataclass(frozen=True)
+class Audited:
+    """What a person did: when, in which way, with which values and for what reason, in which run, and what came of it."""
+
+    at: str | None
+    by: str | None
+    act: str
+    how: str
+    fields: dict[str, str | bool]
+    reason: str
+    dag: str | None
+    run: str | None
+    outcome: str
+    ended_at: str | None
+
+
 def read_audit(
     session: Session, dags: Collection[str], acts: Mapping[str, Act], state: State, pipeline: str
-) -> list[dict[str, Any]]:
+) -> list[Audited]:
     """Return the newest acts of people.
 
     Args:
@@ -277,10 +325,10 @@ def read_audit(
         pipeline: its name.
     """
     entries = [*_started(session, dags, acts), *_answered(session, dags), *_acknowledged(state, pipeline)]
-    return sorted(entries, key=lambda entry: str(entry["at"]), reverse=True)[:MOST]
+    return sorted(entries, key=lambda entry: str(entry.at), reverse=True)[:MOST]
 
 
-def shown_fields(conf: Mapping[str, Any] | None, acts: Mapping[str, Act]) -> dict[str, Any]:
+def shown_fields(conf: Mapping[str, Any] | None, acts: Mapping[str, Act]) -> dict[str, str | bool]:
     """Return what may be shown of a run's conf. Pure."""
     kinds = {each.name: each.kind for act in acts.values() for each in act.fields}
     return {
@@ -292,7 +340,7 @@ def shown_fields(conf: Mapping[str, Any] | None, acts: Mapping[str, Act]) -> dic
     }
 
 
-def _started(session: Session, dags: Collection[str], acts: Mapping[str, Act]) -> list[dict[str, Any]]:
+def _started(session: Session, dags: Collection[str], acts: Mapping[str, Act]) -> list[Audited]:
     runs = session.scalars(
         select(DagRun)
         .where(DagRun.dag_id.in_(dags), DagRun.triggering_user_name.is_not(None), DagRun.run_type == "manual")
@@ -300,23 +348,23 @@ def _started(session: Session, dags: Collection[str], acts: Mapping[str, Act]) -
         .limit(MOST)
     )
     return [
-        {
-            "at": _iso(run.queued_at or run.run_after),
-            "by": run.triggering_user_name,
-            "act": run.dag_id.partition("__")[0],
-            "how": "page" if run.run_id.startswith(RUN_PREFIX) else "Airflow",
-            "fields": shown_fields(run.conf, acts),
-            "reason": _line(run.note or (run.conf or {}).get("reason")),
-            "dag": run.dag_id,
-            "run": run.run_id,
-            "outcome": str(run.state),
-            "ended_at": _iso(run.end_date),
-        }
+        Audited(
+            at=_iso(run.queued_at or run.run_after),
+            by=run.triggering_user_name,
+            act=run.dag_id.partition("__")[0],
+            how="page" if run.run_id.startswith(RUN_PREFIX) else "Airflow",
+            fields=shown_fields(run.conf, acts),
+            reason=_line(run.note or (run.conf or {}).get("reason")),
+            dag=run.dag_id,
+            run=run.run_id,
+            outcome=str(run.state),
+            ended_at=_iso(run.end_date),
+        )
         for run in runs
     ]
 
 
-def _answered(session: Session, dags: Collection[str]) -> list[dict[str, Any]]:
+def _answered(session: Session, dags: Collection[str]) -> list[Audited]:
     rows = session.execute(
         select(HITLDetail, DagRun, TaskInstance.task_id)
         .join(TaskInstance, TaskInstance.id == HITLDetail.ti_id)
@@ -331,36 +379,36 @@ def _answered(session: Session, dags: Collection[str]) -> list[dict[str, Any]]:
         if not user:
             continue  # no answer in time
         found.append(
-            {
-                "at": _iso(detail.responded_at),
-                "by": user.get("name") or user.get("id"),
-                "act": f"{run.dag_id.partition('__')[0]}: {' '.join(detail.chosen_options or [])}",
-                "how": "answer",
-                "fields": {"task": task},
-                "reason": _line(run.note),
-                "dag": run.dag_id,
-                "run": run.run_id,
-                "outcome": "answered",
-                "ended_at": _iso(detail.responded_at),
-            }
+            Audited(
+                at=_iso(detail.responded_at),
+                by=user.get("name") or user.get("id"),
+                act=f"{run.dag_id.partition('__')[0]}: {' '.join(detail.chosen_options or [])}",
+                how="answer",
+                fields={"task": task},
+                reason=_line(run.note),
+                dag=run.dag_id,
+                run=run.run_id,
+                outcome="answered",
+                ended_at=_iso(detail.responded_at),
+            )
         )
     return found
 
 
-def _acknowledged(state: State, pipeline: str) -> list[dict[str, Any]]:
+def _acknowledged(state: State, pipeline: str) -> list[Audited]:
     return [
-        {
-            "at": _iso(alert.acknowledged_at),
-            "by": alert.acknowledged_by,
-            "act": "acknowledge",
-            "how": "page",
-            "fields": {"alert": alert.cause.kind},
-            "reason": alert.acknowledgement,
-            "dag": None,
-            "run": None,
-            "outcome": "done",
-            "ended_at": _iso(alert.acknowledged_at),
-        }
+        Audited(
+            at=_iso(alert.acknowledged_at),
+            by=alert.acknowledged_by,
+            act="acknowledge",
+            how="page",
+            fields={"alert": alert.cause.kind},
+            reason=alert.acknowledgement,
+            dag=None,
+            run=None,
+            outcome="done",
+            ended_at=_iso(alert.acknowledged_at),
+        )
         for alert in state.alerts
         if alert.acknowledged_by and alert.cause.pipeline in ("", pipeline)
     ]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
 
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.common.db.common import SessionDep
@@ -18,7 +16,7 @@ from rivertwice import acts
 from rivertwice.agent import Routes, alerts_of, load_routes
 from rivertwice.airflow.dag_names import dag_id
 from rivertwice.airflow.web_access import VERBS, PipelineDep, SettingsDep, ViewRoute
-from rivertwice.airflow.web_acts import read_audit
+from rivertwice.airflow.web_acts import Audited, read_audit
 from rivertwice.airflow.web_registry import (
     RUN,
     Act,
@@ -38,10 +36,12 @@ router = APIRouter(prefix="/api/p/{name}", route_class=ViewRoute)
 
 
 @dataclass(frozen=True)
-class AuditPage:
-    """Who did what to a pipeline, newest first."""
+class Acknowledged:
+    """That a person knows of an alert; `repeated`: this was noted before."""
 
-    acts: Sequence[Any]
+    alert: str
+    acknowledged_by: str
+    repeated: bool
 
 
 @router.get("/alerts")
@@ -60,7 +60,7 @@ def alerts(one: PipelineDep, settings: SettingsDep) -> object:
 
 
 @router.get("/audit")
-def audit(one: PipelineDep, user: GetUserDep, session: SessionDep, settings: SettingsDep) -> object:
+def audit(one: PipelineDep, user: GetUserDep, session: SessionDep, settings: SettingsDep) -> dict[str, list[Audited]]:
     """Return who did what to a pipeline, newest first; of DAGs that the one who asks may read."""
     verbs = {*VERBS, *(act.verb for act in registered().values())}
     named = {dag_id(verb, one.name) for verb in verbs}
@@ -70,7 +70,7 @@ def audit(one: PipelineDep, user: GetUserDep, session: SessionDep, settings: Set
     for team in {teams.get(each) for each in stored}:
         own = {each for each in stored if teams.get(each) == team}
         readable |= get_auth_manager().filter_authorized_dag_ids(dag_ids=own, user=user, method="GET", team_name=team)
-    return AuditPage(read_audit(session, readable, registered(), alerts_of(settings).state(), one.name))
+    return {"acts": read_audit(session, readable, registered(), alerts_of(settings).state(), one.name)}
 
 
 def _routes(settings: Settings) -> tuple[Routes, str | None]:
@@ -81,7 +81,7 @@ def _routes(settings: Settings) -> tuple[Routes, str | None]:
         return Routes(), str(error)
 
 
-def acknowledge(settings: Settings, asked: ActRequest, now: datetime) -> dict[str, Any]:
+def acknowledge(settings: Settings, asked: ActRequest, now: datetime) -> Acknowledged:
     """Note that a person knows of an alert, at once: a small record of the home that changes nothing served.
 
     Raises:
@@ -93,7 +93,7 @@ def acknowledge(settings: Settings, asked: ActRequest, now: datetime) -> dict[st
         message = f"no alert {wanted[:40]!r} of {asked.pipeline} lasts; reload the page"
         raise RequestError(message)
     noted = store.acknowledge(wanted, f"{asked.by} in Airflow", asked.reason, now)
-    return {"alert": noted.id, "acknowledged_by": noted.acknowledged_by, "repeated": noted.acknowledged_at != now}
+    return Acknowledged(noted.id, noted.acknowledged_by, noted.acknowledged_at != now)
 
 
 def keep_why(settings: Settings, asked: ActRequest) -> None:

@@ -99,10 +99,24 @@ class Record:
     """The act is done at once, by the server of the page; only for a small record that changes nothing served.
 
     Attributes:
-        do: does it, and returns what the answer says; raises RequestError if it is refused.
+        do: does it, and returns a view of what was done; raises RequestError if it is refused.
     """
 
-    do: Callable[[Settings, ActRequest, datetime], dict[str, Any]]
+    do: Callable[[Settings, ActRequest, datetime], object]
+
+
+@dataclass(frozen=True)
+class ActForm:
+    """What the page needs for the form of an act; the fields are those of `Act`."""
+
+    act: str
+    title: str
+    says: str
+    verb: str
+    fields: tuple[Field, ...]
+    changes_served: bool
+    wants_reason: bool
+    preview: str | None
 
 
 @dataclass(frozen=True)
@@ -131,28 +145,11 @@ class Act:
     wants_reason: bool = True
     preview: str | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        """Return what the page needs for its form."""
-        fields = [
-            {
-                "name": each.name,
-                "title": each.title,
-                "kind": each.kind,
-                "choices": each.choices,
-                "required": each.required,
-            }
-            for each in self.fields
-        ]
-        return {
-            "act": self.name,
-            "title": self.title,
-            "says": self.says,
-            "verb": self.verb,
-            "fields": fields,
-            "changes_served": self.changes_served,
-            "wants_reason": self.wants_reason,
-            "preview": self.preview,
-        }
+    @property
+    def form(self) -> ActForm:
+        """What the page needs for its form."""
+        said = (self.name, self.title, self.says, self.verb, self.fields)
+        return ActForm(*said, self.changes_served, self.wants_reason, self.preview)
 
 
 _KINDS = {"savepoint": NAME, "version": NAME, "place": PLACE, "value": RECORD}

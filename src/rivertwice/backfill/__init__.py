@@ -8,15 +8,16 @@ if TYPE_CHECKING:
     from rivertwice.backfill.audit import AuditReport, audit_backfill, read_audit
     from rivertwice.backfill.compute import compute_backfill
     from rivertwice.backfill.late_queue import QueuedWindow, describe_queue
-    from rivertwice.backfill.load import begin_load, continue_load, look_at_log, publish_load, require_first_start
-    from rivertwice.backfill.load_plan import LoadPlan, explain_load, find_load_obstacle, find_unloaded, refuse_load
-    from rivertwice.backfill.load_state import (
-        LoadProgress,
-        find_unfinished_load,
-        has_closed,
-        hold_load,
-        unloaded_windows,
+    from rivertwice.backfill.load import (
+        LoadedPiece,
+        begin_load,
+        continue_load,
+        look_at_log,
+        publish_load,
+        require_first_start,
     )
+    from rivertwice.backfill.load_plan import LoadPlan, explain_load, find_load_obstacle, find_unloaded, refuse_load
+    from rivertwice.backfill.load_state import LoadProgress, find_unfinished_load, has_closed, hold_load
     from rivertwice.backfill.model import BackfillPlan, BackfillRequest, BackfillView, OffsetRuns
     from rivertwice.backfill.observe import observe_backfill, observe_late_queue, stale_ranges
     from rivertwice.backfill.plan import explain_plan, plan_backfill

@@ -178,8 +178,8 @@ def describe_plan(plan: Plan, title: str, words: str) -> str:
     rows: list[list[Any]] = [list(row) for row in plan.rows]
     parts = [as_table(("what", "how much"), rows, title=title)]
     if plan.reread:
-        heads = {"partition": "partition", "start": "from", "end": "to", "log_begins": "Kafka begins at"}
-        parts.append(as_table(tuple(heads.values()), [[part[key] for key in heads] for part in plan.reread]))
+        again = [(part.partition, part.start, part.end, part.log_begins) for part in plan.reread]
+        parts.append(as_table(("partition", "from", "to", "Kafka begins at"), again))
     if plan.changes:
         parts.append(as_table(("component", "old", "new", "state"), [list(change) for change in plan.changes]))
     if plan.steps:

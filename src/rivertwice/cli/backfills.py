@@ -30,10 +30,8 @@ _late = click.option(
 _NOT_OFFERED = ("scope", "publish")
 
 
-def _request(asked: Mapping[str, Any], reason: str, *, late: bool) -> dict[str, Any]:
-    """Return the fields of the request."""
-    scope = "late" if late else "stale" if asked["start"] is None and asked["end"] is None else "range"
-    return {**asked, "scope": scope, "reason": reason}
+def _scope(asked: Mapping[str, Any], *, late: bool) -> str:
+    return "late" if late else "stale" if asked["start"] is None and asked["end"] is None else "range"
 
 
 def _tell_nothing(frame: Frame, name: str, why: str, *, late: bool) -> None:
@@ -74,7 +72,8 @@ def plan(frame: Frame, name: str, asked: dict[str, Any], late: bool, reason: str
     """
     from rivertwice.backfill import save_plan
 
-    shown = plan_act(frame, "backfill", frame.known_pipeline(name), _request(asked, reason, late=late))
+    given = {**asked, "scope": _scope(asked, late=late), "reason": reason}
+    shown = plan_act(frame, "backfill", frame.known_pipeline(name), given)
     if shown.nothing is not None:
         _tell_nothing(frame, name, shown.nothing, late=late)
         return
@@ -105,7 +104,12 @@ def run(frame: Frame, name: str, asked: dict[str, Any], consent: Consent, late: 
     if accepted is not None and not accepted.strip():
         message = '--accept-quality gives no reason, and it is recorded; write why: --accept-quality "a strike"'
         raise RequestError(message)
-    given = _request(asked, consent.reason or "manual", late=late) | {"publish": not no_publish}
+    given = {
+        **asked,
+        "scope": _scope(asked, late=late),
+        "reason": consent.reason or "manual",
+        "publish": not no_publish,
+    }
     act, world, request = prepare_act(frame, "backfill", frame.known_pipeline(name), given, by=consent.by)
     plan = act.plan(world, request)
     if plan.nothing is not None:

@@ -14,16 +14,15 @@ from rivertwice.cli.asking import Consent, Preview, asks_first
 from rivertwice.cli.cases import DurationType
 from rivertwice.cli.frame import DEFECT, Frame, example, pass_frame
 from rivertwice.cli.options import name_argument
-from rivertwice.core import Deadline, Measured, RequestError, ServiceError, to_plain
+from rivertwice.core import Deadline, Measured, RequestError, ServiceError, iso_of_ms, to_plain
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from rivertwice.backfill import LoadPlan, LoadProgress, StreamLoadPlan, StreamLoadProgress
+    from rivertwice.backfill import LoadedPiece, LoadProgress, StreamLoadProgress
     from rivertwice.core import PipelineHome
     from rivertwice.definition import Bundle
     from rivertwice.engine import SparkOnDemand
-    from rivertwice.log import Parts
     from rivertwice.retention import Backlog, HandOver
     from rivertwice.timeline import FirstLoad, StreamLoad
 
@@ -62,13 +61,22 @@ def catch_up(
 
     settings, now = frame.settings, utc_now()
     backlogs = view_backlog(settings, frame.known_pipeline(name), now)
+    topics = {
+        each.topic: {
+            **to_plain(each),
+            "records": each.records,
+            "caught_up_s": None if (left := each.caught_up_s) is None or math.isinf(left) else round(left, 1),
+            "is_outrun": each.is_outrun,
+        }
+        for each in backlogs
+    }
     if not by_batch:
-        frame.emit(_plain(backlogs), lambda: "\n".join(backlog_text(name, each) for each in backlogs))
+        frame.emit({"topics": topics}, lambda: "\n".join(backlog_text(name, each) for each in backlogs))
         if check and any(each.is_outrun for each in backlogs):
             raise SystemExit(DEFECT)
         return
     plan = plan_hand_over(settings, name, backlogs[0], keep)
-    shown = Preview({**_plain(backlogs), "plan": to_plain(plan)}, lambda: plan_text(name, backlogs[0], plan))
+    shown = Preview({"topics": topics, "plan": to_plain(plan)}, lambda: plan_text(name, backlogs[0], plan))
     if consent.given(name, f"Leave {plan.records} records of {name} to batch?", lambda: shown):
         _hand_over(frame, name, plan, now, timeout)
 
@@ -109,19 +117,6 @@ def _wait_stopped(frame: Frame, name: str, timeout: int) -> None:
             return
     message = f"the driver of {name} still drains after {timeout} s; run it again, with a longer --timeout"
     raise ServiceError(message)
-
-
-def _plain(backlogs: Sequence[Backlog]) -> dict[str, Any]:
-    topics = {}
-    for each in backlogs:
-        seconds = each.caught_up_s
-        topics[each.topic] = {
-            **to_plain(each),
-            "records": each.records,
-            "caught_up_s": None if seconds is None or math.isinf(seconds) else round(seconds, 1),
-            "is_outrun": each.is_outrun,
-        }
-    return {"topics": topics}
 
 
 def backlog_text(name: str, backlog: Backlog) -> str:
@@ -184,7 +179,7 @@ def show_load(frame: Frame, name: str) -> None:
     load = require_first_start(frame.settings.pipeline(name))
     if load is not None:
         text = f"{load.id} of {name} is recorded: timeline {load.timeline}; run it without --dry-run to continue"
-        frame.emit({"pipeline": name, "load": _plain_load(load)}, text)
+        frame.emit({"pipeline": name, "load": plain_load(load)}, text)
         return
     with spark_on_demand(frame.settings, f"rivertwice-load-{name}") as spark:
         plan = look_at_log(spark(), frame.settings, bundle)
@@ -194,7 +189,19 @@ def show_load(frame: Frame, name: str) -> None:
             f"nothing to load by batch: {plan}; {name} would be streamed whole",
         )
         return
-    frame.emit({"pipeline": name, "plan": _plain_plan(plan)}, lambda: explain_load(name, plan))
+    value = {
+        "topic": plan.topic,
+        "windows": plan.windows,
+        "windows_from": iso_of_ms(plan.since_ms),
+        "windows_before": iso_of_ms(plan.before_ms),
+        "watermark": iso_of_ms(plan.closed_ms),
+        "ranges": dict(sorted(plan.ranges.items())),
+        "records": plan.records,
+        "accepted": plan.accepted,
+        "rejected": plan.rejected,
+        "streamed": plan.streamed,
+    }
+    frame.emit({"pipeline": name, "plan": value}, lambda: explain_load(name, plan))
 
 
 def is_loaded_by_stream(frame: Frame, name: str) -> bool:
@@ -232,6 +239,7 @@ def _progress(home: PipelineHome, load: StreamLoad) -> StreamLoadProgress:
 
 def _show_stream_load(frame: Frame, name: str, bundle: Bundle) -> None:
     from rivertwice.backfill import explain_stream_load, plan_stream_load, require_never_started
+    from rivertwice.log import name_parts
     from rivertwice.timeline import StreamLoad
 
     home = frame.settings.pipeline(name)
@@ -242,23 +250,11 @@ def _show_stream_load(frame: Frame, name: str, bundle: Bundle) -> None:
         return
     require_never_started(home)
     plan = plan_stream_load(frame.settings, bundle.definition)
-    frame.emit({"pipeline": name, "plan": plain_stream_plan(plan)}, lambda: explain_stream_load(name, plan))
-
-
-def plain_stream_plan(plan: StreamLoadPlan) -> dict[str, Any]:
-    """Return the plan of a load by the stream for programs."""
-    from rivertwice.log import name_parts
-
-    def plain(parts: Parts) -> dict[str, list[int]]:
-        return {name: list(parts[part]) for part, name in name_parts(parts).items()}
-
-    return {
-        "records": plan.records,
-        "batch": plan.batch,
-        "why": plan.why,
-        "archived": plain(plan.archived),
-        "nowhere": plain(plan.nowhere),
-    }
+    archived, nowhere = (
+        {named: parts[part] for part, named in name_parts(parts).items()} for parts in (plan.archived, plan.nowhere)
+    )
+    value = {"records": plan.records, "batch": plan.batch, "why": plan.why, "archived": archived, "nowhere": nowhere}
+    frame.emit({"pipeline": name, "plan": value}, lambda: explain_stream_load(name, plan))
 
 
 @contextmanager
@@ -322,7 +318,7 @@ def begin(frame: Frame, name: str, now: datetime, spark: SparkOnDemand) -> First
 
 def finish(
     frame: Frame, load: FirstLoad, timeout: int, check_driver: Callable[[], None], spark: SparkOnDemand
-) -> list[dict[str, Any]]:
+) -> list[LoadedPiece]:
     """Wait until the stream has closed the windows of a load, and publish them; return the backfills of this run.
 
     Args:
@@ -335,7 +331,7 @@ def finish(
     Raises:
         ServiceError: the stream does not continue.
     """
-    from rivertwice.backfill import has_closed, publish_load, unloaded_windows
+    from rivertwice.backfill import has_closed, publish_load
 
     settings = frame.settings
     home = settings.pipeline(load.pipeline)
@@ -343,22 +339,19 @@ def finish(
         if not settings.spark_is_local:
             spark.release()  # the stream that is waited for may need the executors
         _wait_closed(frame, load, timeout, check_driver)
-    if not unloaded_windows(home, load):
-        return []
-    pieces = publish_load(settings, load, spark, frame.progress)
-    return [{"backfill": piece.backfill, "windows": piece.windows, "sequence": piece.sequence} for piece in pieces]
+    return list(publish_load(settings, load, spark, frame.progress))
 
 
-def describe(load: FirstLoad | None, published: list[dict[str, Any]]) -> tuple[dict[str, Any], str]:
-    """Return a finished load for programs, and in words."""
+def describe(load: FirstLoad | None, published: Sequence[LoadedPiece]) -> str:
+    """Return a finished load in words."""
     if load is None:
-        return {"load": None}, "nothing to load by batch"
-    windows = sum(piece["windows"] for piece in published)
+        return "nothing to load by batch"
+    windows = sum(piece.windows for piece in published)
     text = f"{load.id}: {windows} windows published" if published else f"{load.id}: all windows were published before"
     if load.rejected:
         reasons = ", ".join(f"{reason} {number}" for reason, number in load.rejected.items())
         text += f"; {sum(load.rejected.values())} records of the past are rejected, without a dead letter: {reasons}"
-    return {"load": {**_plain_load(load), "published": published}}, text
+    return text
 
 
 def _wait_closed(frame: Frame, load: FirstLoad, timeout: int, check_driver: Callable[[], None]) -> None:
@@ -400,33 +393,15 @@ def _bundle(frame: Frame, name: str) -> Bundle:
     return build_bundle(frame.settings.definition_folder(name))
 
 
-def _plain_plan(plan: LoadPlan) -> dict[str, Any]:
-    from rivertwice.core import from_ms, to_iso
-
-    return {
-        "topic": plan.topic,
-        "windows": plan.windows,
-        "windows_from": to_iso(from_ms(plan.since_ms)),
-        "windows_before": to_iso(from_ms(plan.before_ms)),
-        "watermark": to_iso(from_ms(plan.closed_ms)),
-        "ranges": {str(p): list(pair) for p, pair in sorted(plan.ranges.items())},
-        "records": plan.records,
-        "accepted": plan.accepted,
-        "rejected": dict(plan.rejected),
-        "streamed": plan.streamed,
-    }
-
-
-def _plain_load(load: FirstLoad) -> dict[str, Any]:
-    from rivertwice.core import from_ms, to_iso
-
+def plain_load(load: FirstLoad) -> dict[str, Any]:
+    """Return a load for programs."""
     return {
         "id": load.id,
         "timeline": load.timeline,
         "topic": load.topic,
-        "windows_from": to_iso(from_ms(load.since_ms)),
-        "windows_before": to_iso(from_ms(load.before_ms)),
-        "ranges": {str(p): list(pair) for p, pair in sorted(load.ranges.items())},
+        "windows_from": iso_of_ms(load.since_ms),
+        "windows_before": iso_of_ms(load.before_ms),
+        "ranges": dict(sorted(load.ranges.items())),
         "accepted": load.accepted,
-        "rejected": dict(load.rejected),
+        "rejected": load.rejected,
     }

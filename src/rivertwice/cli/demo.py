@@ -45,12 +45,15 @@ def setup(frame: Frame, dev: bool) -> None:
     """
     done = run_steps(frame, dev=dev)
     frame.emit(
-        {"steps": done, "downloads": frame.settings.build},
-        "\n".join(f"setup: {each['step']:<15} {each['result']} ({each['seconds']} s)" for each in done),
+        {
+            "steps": [{"step": step, "result": result, "seconds": seconds} for step, result, seconds in done],
+            "downloads": frame.settings.build,
+        },
+        "\n".join(f"setup: {step:<15} {result} ({seconds} s)" for step, result, seconds in done),
     )
 
 
-def run_steps(frame: Frame, *, dev: bool = False) -> list[dict[str, Any]]:
+def run_steps(frame: Frame, *, dev: bool = False) -> list[tuple[str, str, float]]:
     """Run the steps of set-up, and return each with its result and its seconds."""
     from rivertwice.local import setup_steps
 
@@ -58,7 +61,7 @@ def run_steps(frame: Frame, *, dev: bool = False) -> list[dict[str, Any]]:
     for name, step in setup_steps(frame.settings, dev=dev, progress=frame.progress):
         frame.progress(f"{name} ...")
         begun = time.monotonic()
-        done.append({"step": name, "result": step(), "seconds": round(time.monotonic() - begun, 1)})
+        done.append((name, step(), round(time.monotonic() - begun, 1)))
     return done
 
 

@@ -213,7 +213,7 @@ class Engine:
         return "its JVM has ended" if self.spark.is_dead() else self.basis.describe_change(now)
 
 
-def _run(request: Mapping[str, Any]) -> dict[str, Any]:
+def _run(request: Mapping[str, Any]) -> dict[str, int | str]:
     """Run a verb or a program; return the answer for its client."""
     try:
         if request["program"] is None:

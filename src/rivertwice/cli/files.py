@@ -118,8 +118,8 @@ def send(
         from rivertwice.cli.streams import wait_caught_up
 
         read = wait_caught_up(frame, name, asked_at, timeout)
-        result["stream"] = read
-        text += f"; {name} has read them: {read['emitted']} rows emitted, {read['dead']} dead letters"
+        result["stream"] = to_plain(read)
+        text += f"; {name} has read them: {read.emitted} rows emitted, {read.dead} dead letters"
     frame.emit(
         result, lambda: f"{text}\nnext: rivertwice {'reconcile' if wait else 'start'} {name}{'' if wait else ' --wait'}"
     )

@@ -181,9 +181,11 @@ def init(
         message = f"nothing says what {name} reads, so no pipeline can be guessed; add --from-topic TOPIC or --from-file FILE, or leave the name out"
         raise RequestError(message)
     written = write_project(project, files, guess, has_sample=sample, dry_run=dry_run)
-    frame.emit(
-        _value(project, guess, written, dry_run=dry_run), lambda: _text(project, guess, written, dry_run=dry_run)
-    )
+    shown = [{"path": each.path, "state": each.state, **({"text": each.text} if dry_run else {})} for each in written]
+    value: dict[str, Any] = {"project": project, "files": shown}
+    if guess is not None:
+        value["guess"] = {"pipeline": guess.name, "findings": guess.findings, "gaps": guess.gaps}
+    frame.emit(value, lambda: _text(project, guess, written, dry_run=dry_run))
 
 
 def _refuse_beside(does: str, *others: object) -> None:
@@ -241,15 +243,6 @@ def _pipeline_name(name: str | None, sample: RecordSample) -> str:
     from rivertwice.local import view_name
 
     return require_name(name or view_name(sample.topic), "pipeline")
-
-
-def _value(project: Path, guess: Guess | None, written: list[WrittenFile], *, dry_run: bool) -> dict[str, Any]:
-    files = [{"path": each.path, "state": each.state, **({"text": each.text} if dry_run else {})} for each in written]
-    value: dict[str, Any] = {"project": str(project), "files": files}
-    if guess is None:
-        return value
-    shown = {"pipeline": guess.name, "findings": [to_plain(each) for each in guess.findings], "gaps": guess.gaps}
-    return {**value, "guess": shown}
 
 
 def _text(project: Path, guess: Guess | None, written: list[WrittenFile], *, dry_run: bool) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,12 +19,13 @@ from rivertwice.cli.catch_up import (
     finish,
     is_loaded_by_stream,
     one_run,
+    plain_load,
     show_load,
     tell_unfinished,
 )
 from rivertwice.cli.frame import Frame, example, pass_frame
 from rivertwice.cli.options import name_argument
-from rivertwice.core import Deadline, Measured, RequestError, ServiceError, iso_of_ms
+from rivertwice.core import Deadline, Measured, RequestError, ServiceError, iso_of_ms, to_plain
 
 if TYPE_CHECKING:
     from rivertwice.definition import Definition
@@ -96,11 +97,10 @@ def start(
         gap = go_past(settings, name, accept_gap, by="cli", now=asked_at)
         frame.progress(f"{accept_gap} is accepted: {name} continues after it on timeline {gap.timeline}")
         accepted = {"accepted": {"gap": gap.gap, "timeline": gap.timeline}}
-    result = want_running(frame, name, asked_at, must_run=wait)
-    if wait:
-        result |= wait_caught_up(frame, name, asked_at, timeout)
+    wanted = want_running(frame, name, asked_at, must_run=wait)
+    caught = wait_caught_up(frame, name, asked_at, timeout) if wait else None
     loading = {} if unfinished is None else {"first_load": unfinished}
-    frame.emit(result | accepted | loading, _running_text(result))
+    frame.emit(to_plain(wanted) | to_plain(caught or {}) | accepted | loading, _running_text(name, caught))
 
 
 def load_and_start(
@@ -115,21 +115,46 @@ def load_and_start(
     if is_loaded_by_stream(frame, name):
         with hold_load(frame.settings.pipeline(name)):
             progress = begin_by_stream(frame, name, asked_at)
-        plain, said = {"load": progress}, progress.message
-        result = want_running(frame, name, asked_at, must_run=wait)
+        loaded, said = to_plain(progress), progress.message
+        wanted = want_running(frame, name, asked_at, must_run=wait)
     else:
         with one_run(frame, name) as spark:
             load = begin(frame, name, asked_at, spark)
-            result = want_running(frame, name, asked_at, must_run=wait)
+            wanted = want_running(frame, name, asked_at, must_run=wait)
             check_driver = partial(_require_driver, frame, name, asked_at)
             published = [] if load is None else finish(frame, load, timeout, check_driver, spark)
-        plain, said = describe(load, published)
-    if wait:
-        result |= wait_caught_up(frame, name, asked_at, timeout)
-    return result | plain, f"{said}; {_running_text(result)}"
+        loaded = None if load is None else plain_load(load) | {"published": published}
+        said = describe(load, published)
+    caught = wait_caught_up(frame, name, asked_at, timeout) if wait else None
+    return to_plain(wanted) | to_plain(caught or {}) | {"load": loaded}, f"{said}; {_running_text(name, caught)}"
 
 
-def want_running(frame: Frame, name: str, asked_at: datetime, *, must_run: bool) -> dict[str, Any]:
+@dataclass(frozen=True)
+class WantedStream:
+    """The desired state that was recorded, and the pid of the agent that keeps it; None: no agent runs."""
+
+    pipeline: str
+    desired: str
+    agent: int | None
+
+
+@dataclass(frozen=True)
+class CaughtUp:
+    """A driver that has caught up: what its heartbeat says, what it has read meanwhile, and whether readers see it."""
+
+    pid: int
+    epoch: int
+    timeline: str
+    state: str
+    watermark: str | None
+    read: int
+    dead: int
+    emitted: int
+    batches: int
+    served: bool
+
+
+def want_running(frame: Frame, name: str, asked_at: datetime, *, must_run: bool) -> WantedStream:
     """Record that the desired state is running.
 
     Raises:
@@ -146,10 +171,10 @@ def want_running(frame: Frame, name: str, asked_at: datetime, *, must_run: bool)
         if must_run:
             message = f"no agent is running in {settings.home}, so {name} would never start; run `rivertwice up`"
             raise ServiceError(message)
-    return {"pipeline": name, "desired": intent.desired, "agent": None if agent is None else agent.pid}
+    return WantedStream(name, intent.desired, None if agent is None else agent.pid)
 
 
-def wait_caught_up(frame: Frame, name: str, asked_at: datetime, timeout: int) -> dict[str, Any]:
+def wait_caught_up(frame: Frame, name: str, asked_at: datetime, timeout: int) -> CaughtUp:
     """Wait until the stream has read the log as far as it is now, and return what it has read meanwhile.
 
     Raises:
@@ -167,18 +192,9 @@ def wait_caught_up(frame: Frame, name: str, asked_at: datetime, timeout: int) ->
     beat = _await_ends(frame, definition, log_ends, asked_at, timeout)
     served = beat.batch is None or frame.await_served(name, (beat.timeline, beat.batch))
     rows = [row for row in path_ledger(home) if (row.timeline, row.batch) not in known]
-    return {
-        "pid": beat.pid,
-        "epoch": beat.epoch,
-        "timeline": beat.timeline,
-        "state": beat.state,
-        "watermark": None if beat.watermark_ms is None else iso_of_ms(beat.watermark_ms),
-        "read": sum(row.read for row in rows),
-        "dead": sum(row.bad for row in rows),
-        "emitted": sum(row.emitted for row in rows),
-        "batches": len(rows),
-        "served": served,
-    }
+    watermark = None if beat.watermark_ms is None else iso_of_ms(beat.watermark_ms)
+    read, dead, emitted = (sum(getattr(row, count) for row in rows) for count in ("read", "bad", "emitted"))
+    return CaughtUp(beat.pid, beat.epoch, beat.timeline, beat.state, watermark, read, dead, emitted, len(rows), served)
 
 
 def _await_ends(frame: Frame, definition: Definition, log_ends: LogEnds, asked_at: datetime, timeout: int) -> Heartbeat:
@@ -213,18 +229,14 @@ def _await_ends(frame: Frame, definition: Definition, log_ends: LogEnds, asked_a
     raise ServiceError(message)
 
 
-def _running_text(result: Mapping[str, Any]) -> str:
-    if "epoch" not in result:
-        return f"{result['pipeline']}: starting"
-    dead = f", {result['dead']} of them dead letters" if result["dead"] else ""
-    read = (
-        f"read {result['read']} records in {result['batches']} batches{dead}"
-        if result["batches"]
-        else "nothing new to read"
-    )
-    watermark = f"; watermark {result['watermark']}" if result["watermark"] else ""
-    driver = f"; driver pid {result['pid']}, epoch {result['epoch']}"
-    return f"{result['pipeline']} has caught up: {read}, {result['emitted']} rows emitted{watermark}{driver}"
+def _running_text(name: str, caught: CaughtUp | None) -> str:
+    if caught is None:
+        return f"{name}: starting"
+    dead = f", {caught.dead} of them dead letters" if caught.dead else ""
+    read = f"read {caught.read} records in {caught.batches} batches{dead}" if caught.batches else "nothing new to read"
+    watermark = f"; watermark {caught.watermark}" if caught.watermark else ""
+    driver = f"; driver pid {caught.pid}, epoch {caught.epoch}"
+    return f"{name} has caught up: {read}, {caught.emitted} rows emitted{watermark}{driver}"
 
 
 def _show_gap(frame: Frame, name: str, gap_id: str) -> Preview:

@@ -303,7 +303,7 @@ class RegistryLogin:
             pool=text("POOL"),
         )
 
-    def options(self, url: str) -> dict[str, Any]:
+    def options(self, url: str) -> dict[str, str]:
         """Return the options of the client for a registry at `url`.
 
         Raises:
@@ -311,7 +311,7 @@ class RegistryLogin:
         """
         parts = require_address(url, URL_ENV)
         self._check(parts.scheme == "http" and parts.hostname not in _LOOPBACK, str(parts.hostname))
-        options: dict[str, Any] = {}
+        options: dict[str, str] = {}
         if self.ca is not None:
             options["ssl.ca.location"] = str(self.ca)
         if self.certificate is not None:

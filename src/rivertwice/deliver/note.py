@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from rivertwice.core import LeaseLostError, PipelineHome, lock_or_refuse, parse_iso, require_name, to_iso
+from rivertwice.core import LeaseLostError, PipelineHome, lock_or_refuse, parse_iso, require_name, to_plain
 from rivertwice.deliver.model import Position
 from rivertwice.deliver.wire import plain_position, position_of
 from rivertwice.storage import read_json, replace_json
@@ -72,12 +72,8 @@ def noted_sinks(home: PipelineHome) -> dict[str, Note]:
 def write_note(home: PipelineHome, sink: str, note: Note) -> None:
     """Store a sink's note."""
     position = None if note.position is None else plain_position(note.position)
-    plain = {**asdict(note), **{name: _text(getattr(note, name)) for name in _INSTANTS}, "position": position}
-    replace_json(folder_of(home, sink) / "note.json", {"format": FORMAT, **plain})
-
-
-def _text(instant: datetime | None) -> str | None:
-    return None if instant is None else to_iso(instant)
+    stored = {"format": FORMAT, **to_plain(note), "position": position}
+    replace_json(folder_of(home, sink) / "note.json", stored)
 
 
 @contextmanager

@@ -114,7 +114,7 @@ def _others(shape: DeliveredColumns, values: Sequence[Any]) -> dict[str, Any]:
     return {name: plain(value) for name, value in zip(shape.others, values[skipped:], strict=True)}
 
 
-def address_json(address: RowOrigin | None) -> dict[str, Any]:
+def address_json(address: RowOrigin | None) -> dict[str, str | int | None]:
     """Return the origin of a row; empty for no address."""
     if address is None:
         return {}
@@ -144,7 +144,7 @@ def position_of(values: Mapping[str, Any]) -> Position:
     return Position(**{**values, PART: StepPart(**{**part, "to": position_of(part["to"])})})
 
 
-def row_selection(shape: DeliveredColumns) -> dict[str, Any]:
+def row_selection(shape: DeliveredColumns) -> dict[str, str]:
     """Return the values that are stored beside a position if not all rows are delivered."""
     return {} if shape.newest is None else {ROWS: RowsMode.NEWEST}
 

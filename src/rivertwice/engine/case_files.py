@@ -186,7 +186,7 @@ def _avro(source: Source, schema_id: int, fields: Row) -> bytes:
     return writer.encode(fields)
 
 
-def record_headers(event: CaseEvent, definition: Definition) -> list[dict[str, Any]]:
+def record_headers(event: CaseEvent, definition: Definition) -> list[dict[str, str | bytes]]:
     """Return the event's headers; by default the first schema id the definition accepts."""
     source = source_of(event, definition)
     default = {SCHEMA_ID_HEADER: source.schema_ids[0]} if source.schema_ids and source.framing == "none" else {}

@@ -20,7 +20,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Literal, Self
 
 from rivertwice.core import ServiceError
 
@@ -53,16 +53,16 @@ class ForkServer:
 
     def start(self, arguments: Sequence[str], log: Path) -> int:
         """Start `airflow ARGUMENTS` in its own session and return its process id."""
-        return int(self._ask(arguments, log, wait=False)["pid"])
+        return self._ask(arguments, log, "pid")
 
     def run(self, arguments: Sequence[str], log: Path) -> int:
         """Run `airflow ARGUMENTS` to its end and return its exit code."""
-        return int(self._ask(arguments, log, wait=True)["code"])
+        return self._ask(arguments, log, "code")
 
-    def _ask(self, arguments: Sequence[str], log: Path, *, wait: bool) -> dict[str, Any]:
+    def _ask(self, arguments: Sequence[str], log: Path, wanted: Literal["pid", "code"]) -> int:
         log.parent.mkdir(parents=True, exist_ok=True)
         pipe_in, pipe_out = self._process.stdin, self._process.stdout
-        request = json.dumps({"arguments": list(arguments), "log": str(log), "wait": wait})
+        request = json.dumps({"arguments": list(arguments), "log": str(log), "wait": wanted == "code"})
         line = b""
         if pipe_in is not None and pipe_out is not None:
             try:
@@ -74,8 +74,7 @@ class ForkServer:
         if not line:
             message = f"Airflow could not be loaded, so {arguments[0]} was not started; see {self._log}"
             raise ServiceError(message)
-        answer: dict[str, Any] = json.loads(line)
-        return answer
+        return int(json.loads(line)[wanted])
 
     def __enter__(self) -> Self:
         return self

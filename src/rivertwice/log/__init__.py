@@ -61,7 +61,14 @@ if TYPE_CHECKING:
         record_acceptance,
     )
     from rivertwice.log.kafka import ensure_topic, spark_options, stable_ends
-    from rivertwice.log.leases import Clock, LogState, RaceLevel, RangeLease, RetentionClaim, view_leases, worst_of
+    from rivertwice.log.leases import (
+        Clock,
+        LogState,
+        RaceLevel,
+        RangeLease,
+        RetentionClaim,
+        view_leases,
+    )
     from rivertwice.log.marks import (
         Fork,
         LastRecord,

@@ -162,10 +162,10 @@ class _Reader(DataSourceStreamReader):
         self._batch = batch
         self._schema = to_arrow_schema(schema, timezone="UTC")
 
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's name)
+    def initialOffset(self) -> dict[str, dict[str, int]]:  # noqa: N802 (Spark's name)
         return _plain(self._batch.start)
 
-    def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:  # noqa: N802 (Spark's name)
+    def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, dict[str, int]]:  # noqa: N802 (Spark's name)
         del start, limit
         return _plain(self._batch.end)
 
@@ -203,5 +203,5 @@ def _is_in(partition: int, start: int, end: int) -> pc.Expression:
     return (pc.field("partition") == partition) & (offset >= start) & (offset < end)
 
 
-def _plain(offsets: StoredOffsets) -> dict[str, Any]:
+def _plain(offsets: StoredOffsets) -> dict[str, dict[str, int]]:
     return {topic: dict(places) for topic, places in offsets.items()}

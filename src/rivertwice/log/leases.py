@@ -170,11 +170,6 @@ def view_leases(
     )
 
 
-def worst_of(leases: Iterable[RangeLease]) -> RangeLease | None:
-    """Return the lease that becomes impossible first, or is lost; None if there is none."""
-    return min(leases, key=lambda lease: (-lease.level, lease.clock.share), default=None)
-
-
 def _bounds(claim: RetentionClaim, partition: int, log: LogState) -> tuple[int, int]:
     start, end = claim.ranges[partition]
     return start, max(start, log.end.get(partition, start)) if end is None else end

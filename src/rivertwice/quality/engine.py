@@ -200,7 +200,7 @@ def exception_of(info: Any) -> str | None:
     return None
 
 
-def _format(form: str, index: Sequence[str], most: int) -> dict[str, Any]:
+def _format(form: str, index: Sequence[str], most: int) -> dict[str, str | int | list[str]]:
     named = {"unexpected_index_column_names": list(index)} if index else {}
     return {"result_format": form, "partial_unexpected_count": most, **named}
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rivertwice.core import counted
+from rivertwice.core import counted, to_plain
 from rivertwice.log import Part, name_parts
 from rivertwice.reconcile.model import SERVED, Account, DefectFinding
 from rivertwice.timeline import Verdict
@@ -98,11 +98,7 @@ class Gate:
 
     def to_json(self) -> dict[str, Any]:
         """Return the gate as stored in `reconciles.gate`."""
-        return {
-            "passed": self.passed,
-            "alerts": [asdict(alert) for alert in self.alerts],
-            "suites": [asdict(suite) for suite in self.suites],
-        }
+        return {"passed": self.passed, **to_plain(self)}
 
 
 def warn_of_foreign(gate: Gate, foreign: str | None, before: Mapping[str, Any] | None) -> Gate:

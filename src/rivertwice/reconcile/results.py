@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from rivertwice.core import PipelineHome, Place, Row, from_ms
+from rivertwice.core import PipelineHome, Place, Row, from_ms, to_plain
 from rivertwice.reconcile.model import RowId, RowVerdict
 from rivertwice.storage import NewFile, Remembered, Table
 from rivertwice.timeline import Increment, Verdict, causes_of, verdicts_of
@@ -162,7 +162,7 @@ def store_run(
         "batch": stamp.batch,
         "sequence": stamp.sequence,
         "as_of": stamp.as_of,
-        "increment": None if increment is None else increment.to_json(),
+        "increment": to_plain(increment),
         **summary,
     }
     plain = {

@@ -21,7 +21,6 @@ from rivertwice.log import (
     observe_log,
     unarchived_claim,
     view_leases,
-    worst_of,
 )
 from rivertwice.savepoint import list_savepoints
 from rivertwice.storage import Remembered
@@ -195,22 +194,50 @@ class RetentionView:
         leases = [lease for topic in self.topics for lease in topic.leases]
         return sorted(leases, key=lambda lease: (-lease.level, lease.clock.share))
 
-    @property
-    def worst(self) -> RangeLease | None:
-        """The lease that becomes impossible first, or is lost."""
-        return worst_of(self.leases)
-
     def to_plain(self, now: datetime) -> dict[str, Any]:
-        """Return the view as plain JSON values: the values of an only topic are on the top level, those of several in `topics`."""
-        plain_topics = [_topic_to_plain(topic) for topic in self.topics]
-        several = len(plain_topics) > 1
-        per_topic = plain_topics[0] if not several else {"topics": plain_topics, **_together(self)}
+        """Return the view as plain JSON values: the values of an only topic are on the top level, those of several in `topics`.
+
+        A lease names its topic if there are several.
+        """
+        several = len(self.topics) > 1
+        topics = [
+            {
+                "topic": topic.log.topic,
+                "same_topic": topic.same_topic,
+                "retention_s": None if topic.log.retention is None else topic.log.retention.total_seconds(),
+                "retention_bytes": topic.log.retention_bytes,
+                "kafka": {str(p): [begin, topic.log.end.get(p, begin)] for p, begin in sorted(topic.log.begin.items())},
+                "archive": {str(p): list(pair) for p, pair in sorted(topic.log.archived.items())},
+                "unarchived": {"records": topic.waiting, **clock_to_plain(topic.unarchived)},
+            }
+            for topic in self.topics
+        ]
+        shortest = min((topic.unarchived for topic in self.topics), key=lambda clock: clock.share)
+        together = {
+            "same_topic": all(topic.same_topic for topic in self.topics),
+            "unarchived": {"records": sum(topic.waiting for topic in self.topics), **clock_to_plain(shortest)},
+        }
+        leases = [
+            {
+                **({"topic": lease.topic} if several else {}),
+                "holder": lease.holder,
+                "kind": lease.kind,
+                "partition": lease.partition,
+                "needs": [lease.start, lease.end],
+                "archived": lease.archived,
+                "only_kafka": lease.kafka,
+                "lost": lease.lost,
+                "level": lease.level.name.lower(),
+                **clock_to_plain(lease.clock),
+            }
+            for lease in self.leases
+        ]
         return {
             "pipeline": self.pipeline,
             "at": to_iso(now),
-            **per_topic,
-            "worst": None if self.worst is None else lease_to_plain(self.worst, several=several),
-            "leases": [lease_to_plain(lease, several=several) for lease in self.leases],
+            **({"topics": topics, **together} if several else topics[0]),
+            "worst": leases[0] if leases else None,
+            "leases": leases,
             "gaps": list(self.gaps),
         }
 
@@ -250,45 +277,7 @@ def unarchived_clock(log: LogState, now: datetime) -> tuple[Clock, int]:
     return shortest, sum(waiting.values())
 
 
-def _topic_to_plain(view: TopicView) -> dict[str, Any]:
-    log = view.log
-    return {
-        "topic": log.topic,
-        "same_topic": view.same_topic,
-        "retention_s": None if log.retention is None else log.retention.total_seconds(),
-        "retention_bytes": log.retention_bytes,
-        "kafka": {str(p): [begin, log.end.get(p, begin)] for p, begin in sorted(log.begin.items())},
-        "archive": {str(p): list(pair) for p, pair in sorted(log.archived.items())},
-        "unarchived": {"records": view.waiting, **clock_to_plain(view.unarchived)},
-    }
-
-
-def _together(view: RetentionView) -> dict[str, Any]:
-    shortest = min((topic.unarchived for topic in view.topics), key=lambda clock: clock.share)
-    waiting = sum(topic.waiting for topic in view.topics)
-    return {
-        "same_topic": all(topic.same_topic for topic in view.topics),
-        "unarchived": {"records": waiting, **clock_to_plain(shortest)},
-    }
-
-
-def lease_to_plain(lease: RangeLease, *, several: bool) -> dict[str, Any]:
-    """Return one lease as plain JSON values; if there are several topics, it names its own."""
-    return {
-        **({"topic": lease.topic} if several else {}),
-        "holder": lease.holder,
-        "kind": lease.kind,
-        "partition": lease.partition,
-        "needs": [lease.start, lease.end],
-        "archived": lease.archived,
-        "only_kafka": lease.kafka,
-        "lost": lease.lost,
-        "level": lease.level.name.lower(),
-        **clock_to_plain(lease.clock),
-    }
-
-
-def clock_to_plain(clock: Clock) -> dict[str, Any]:
+def clock_to_plain(clock: Clock) -> dict[str, str | float | None]:
     """Return a clock as plain JSON values."""
     return {
         "deadline": None if clock.deadline is None else to_iso(clock.deadline),

@@ -121,7 +121,7 @@ def _rows(frame: Any) -> Iterator[Row]:
         yield row.asDict(recursive=True)
 
 
-def _reported(rows: Iterator[dict[str, Any]], topic: str, total: int, progress: Progress) -> Iterator[dict[str, Any]]:
+def _reported(rows: Iterator[Row], topic: str, total: int, progress: Progress) -> Iterator[Row]:
     """Yield the rows, and report every few seconds how many there were."""
     last = time.monotonic()
     for number, row in enumerate(rows, start=1):

@@ -125,9 +125,9 @@ def require_savepoint_id(value: str) -> str:
     return value
 
 
-def frozen_pins(offsets_text: str) -> dict[str, Any]:
+def frozen_pins(offsets_text: str) -> dict[str, str]:
     """Return the Spark settings that `offsets/N` carries and that override the session on a restart."""
-    pins: dict[str, Any] = json.loads(offsets_text.split("\n")[1]).get("conf", {})
+    pins: dict[str, str] = json.loads(offsets_text.split("\n")[1]).get("conf", {})
     return pins
 
 

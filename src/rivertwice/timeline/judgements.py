@@ -41,14 +41,9 @@ class Increment:
     ranges: tuple[Range, ...] = ()
     length_ms: int = 0
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the increment as stored in `reconciles.increment`."""
-        ranges = [list(pair) for pair in self.ranges]
-        return {"base": self.base, "settled_ms": self.settled_ms, "ranges": ranges, "length_ms": self.length_ms}
-
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Increment:
-        """Read what `to_json` wrote."""
+        """Read an increment as it is stored in `reconciles.increment`."""
         ranges = tuple((int(low), int(high)) for low, high in data["ranges"])
         return cls(data["base"], data["settled_ms"], ranges, int(data["length_ms"]))
 

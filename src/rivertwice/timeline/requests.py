@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from rivertwice.core import PipelineHome, RequestError, parse_iso, require_name, to_iso
+from rivertwice.core import PipelineHome, RequestError, parse_iso, require_name, to_plain
 from rivertwice.storage import read_json, replace_json
 
 FORMAT = 1
@@ -79,16 +79,7 @@ class StoredRequest:
         return len(left)
 
     def _write(self, home: PipelineHome, id_: str) -> None:
-        value = {
-            "format": FORMAT,
-            "act": self.act,
-            "values": dict(self.values),
-            "by": self.by,
-            "at": to_iso(self.at),
-            "resumes": self.resumes,
-            "result": None if self.result is None else dict(self.result),
-        }
-        replace_json(_path(home, id_), value)
+        replace_json(_path(home, id_), {"format": FORMAT, **to_plain(self)})
 
 
 def _waiting(home: PipelineHome) -> list[Path]:

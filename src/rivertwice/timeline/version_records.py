@@ -25,6 +25,7 @@ from rivertwice.core import (
     split_version,
     to_iso,
     to_ms,
+    to_plain,
     version_name,
 )
 from rivertwice.storage import RecordStore
@@ -66,10 +67,6 @@ class Acceptance:
     different: tuple[str, ...]
     before: Extent
     after: Extent
-
-    def plain(self) -> dict[str, Any]:
-        """Return it as it is stored."""
-        return {**asdict(self), "at": to_iso(self.at), "different": list(self.different)}
 
     @classmethod
     def from_plain(cls, data: Mapping[str, Any]) -> Acceptance:
@@ -156,7 +153,7 @@ def record_accepted(home: PipelineHome, version: str, accepted: Acceptance) -> N
         accepted: the acceptance.
     """
     key = f"v{split_version(version)[1]}{_ACCEPTED}{to_ms(accepted.at):013d}.json"
-    RecordStore(_place(home)).put_if_absent(key, {"format": FORMAT, **accepted.plain()})
+    RecordStore(_place(home)).put_if_absent(key, {"format": FORMAT, **to_plain(accepted)})
 
 
 def next_name(home: PipelineHome) -> str:

@@ -61,7 +61,9 @@ def all_tables(home: PipelineHome) -> dict[str, Place]:
 
 
 @contextmanager
-def as_mended(home: PipelineHome, now: datetime) -> Iterator[tuple[PipelineHome, dict[str, Any], dict[str, Any]]]:
+def as_mended(
+    home: PipelineHome, now: datetime
+) -> Iterator[tuple[PipelineHome, dict[str, Sequence[TornEntry]], dict[str, Sequence[tuple[str, str]]]]]:
     """Yield a home that reads as this one will once its logs are mended, the torn entries, and the files not whole."""
     with tempfile.TemporaryDirectory(prefix="rivertwice-repair-") as folder:
         shared = Path(folder)
@@ -332,8 +334,8 @@ def fills(numbers: Sequence[int], taken: Collection[int]) -> bool:
 
 def _describe(
     pipeline: str,
-    torn: dict[str, Any],
-    broken: dict[str, Any],
+    torn: Mapping[str, Sequence[TornEntry]],
+    broken: Mapping[str, Sequence[tuple[str, str]]],
     lost: Sequence[LostRows],
     holes: dict[str, Any],
     copied: Sequence[LedgerRow],

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
@@ -24,7 +24,7 @@ from rivertwice.backfill import (
     plan_backfill,
     subtract,
 )
-from rivertwice.core import PipelineHome, RequestError, Settings, counted, iso_of_ms, lock, parse_iso, to_iso, to_ms
+from rivertwice.core import PipelineHome, RequestError, Settings, counted, iso_of_ms, lock, parse_iso, to_ms, to_plain
 from rivertwice.definition import RepairMode, RepairPolicy
 from rivertwice.reconcile import SERVED, newest_reconcile
 from rivertwice.storage import read_json, replace_json
@@ -113,13 +113,9 @@ class Proposal:
         ]
         return "\n\n".join(parts)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return asdict(self)
-
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Proposal:
-        """Read what `to_json` returned, also after JSON."""
+        """Read the fields of a proposal, also after JSON."""
         ranges = tuple((int(start), int(end)) for start, end in values["ranges"])
         return cls(**{**values, "kinds": tuple(values["kinds"]), "ranges": ranges})
 
@@ -182,14 +178,9 @@ class RepairRecord:
             f"after: {count_rows(self.after or {})}"
         )
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values, instants as text."""
-        ended = None if self.ended_at is None else to_iso(self.ended_at)
-        return {**asdict(self), "at": to_iso(self.at), "ended_at": ended}
-
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> RepairRecord:
-        """Read what `to_json` returned."""
+        """Read a record that was made plain."""
         ended = values["ended_at"]
         return cls(
             **{
@@ -392,5 +383,5 @@ class Repairs:
             changed = change(next((record for record in known if record.id == run), None))
             kept = [record for record in known if record.id != run]
             records = sorted([*kept, changed], key=lambda record: (record.at, record.id))[-KEPT:]
-            replace_json(file, {"format": FORMAT, "repairs": [record.to_json() for record in records]})
+            replace_json(file, {"format": FORMAT, "repairs": to_plain(records)})
         return changed

@@ -27,6 +27,7 @@ from rivertwice.core import (
     parse_iso,
     split_version,
     to_iso,
+    to_plain,
 )
 from rivertwice.definition import Definition, WayKind, decide_way
 from rivertwice.storage import RecordStore, Table
@@ -122,7 +123,7 @@ def serve_version(
         if accept is not None:
             accepted = accept()
             record_accepted(settings.pipeline(base_of(name)), name, accepted)
-            record["accepted"] = accepted.plain()
+            record["accepted"] = to_plain(accepted)
         Table(home.public_served).overwrite(
             rows, metadata={SERVED_KEY: stamp.plain(), SWITCH: record}, at=public, new=public is None
         )  # step 2

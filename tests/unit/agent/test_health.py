@@ -90,14 +90,14 @@ def test_a_driver_that_stays_away_fails_the_epoch() -> None:
     assert watch.judge(seen(after(10), owner=None), after(10)) is None
     event = watch.judge(seen(after(70), owner=None), after(70))
     assert event is not None
-    assert event["status"] == "driver_down"
-    assert event["seen"]["batch"] == 12
+    assert event.status == "driver_down"
+    assert event.seen["batch"] == 12
 
 
 def test_an_epoch_ends_well_when_its_time_is_over() -> None:
     event = Watch(after(300), 60).judge(seen(after(300)), after(300))
     assert event is not None
-    assert event["status"] == "epoch"
+    assert event.status == "epoch"
 
 
 def test_the_grace_doubles_with_each_failed_epoch_up_to_its_length() -> None:

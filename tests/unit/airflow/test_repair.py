@@ -25,6 +25,7 @@ from rivertwice.airflow.web_registry import ActRequest
 from rivertwice.backfill.store import load_backfill_plan
 from rivertwice.core.errors import LogGapError
 from rivertwice.core.instants import utc_now
+from rivertwice.core.plain import to_plain
 from rivertwice.definition.definition import load_definition
 from rivertwice.reconcile.results import Stamp, StoredVerdict, store_run
 from rivertwice.timeline.sequence import publish, read_sequence
@@ -361,7 +362,7 @@ def test_a_repair_whose_job_failed_is_recorded_as_failed(run: Run) -> None:
     run.answered(YES)
     assert run.do("close", "p")["outcome"] == "failed"
     assert alert_of(run, LATE).resolved_at is None
-    assert json.dumps([record.to_json() for record in Repairs(run.home).read()])
+    assert json.dumps(to_plain(Repairs(run.home).read()))
 
 
 def test_a_repair_without_an_approval_plans_nothing(run: Run) -> None:

@@ -118,6 +118,11 @@ def test_each_task_that_was_killed_is_tried_again(run: Run) -> None:
     assert [task.task_id for task in run.dag.tasks if not task.retries] == []
 
 
+def test_each_field_of_what_a_task_returns_is_stored_by_its_name_too(run: Run) -> None:
+    stored = {task.task_id for task in run.dag.tasks if getattr(task, "multiple_outputs", False)}
+    assert stored == {"choose", "gate", "serve", "report"}
+
+
 def test_a_refused_comparison_fails_the_run_with_its_reasons(run: Run) -> None:
     from airflow.sdk.exceptions import AirflowFailException
 
@@ -233,7 +238,7 @@ def test_rows_that_cannot_be_compared_are_accepted_by_a_person_who_says_why(
     (version,) = read_versions(world.old)
     assert version.accepted is not None
     assert (version.accepted.by, version.accepted.reason) == ("ada in Airflow", "as planned")
-    assert read_switches(world.old)[-1]["accepted"] == version.accepted.plain()
+    assert read_switches(world.old)[-1]["accepted"] == to_plain(version.accepted)
     assert run.do("report", "p", done)["not_counted"] == []
     (_, row) = to_plain(describe_versions(world.settings, "p", AT))
     assert row["accepted"]["reason"] == "as planned"

@@ -15,6 +15,7 @@ import pytest
 from homes.backfill import HOUR, make_home
 from homes.ledger import NOW
 from rivertwice.core.instants import from_ms
+from rivertwice.core.plain import to_plain
 from rivertwice.read.find import rows_that_hold
 from rivertwice.reconcile.results import CAUSES, RECONCILES, VERDICTS
 from rivertwice.storage.table import Table
@@ -73,7 +74,7 @@ def test_verdicts_of_the_newest_reconcile_are_shown_and_queried(tmp_path: Path) 
             "run": "r2",
             "pipeline": "p",
             "created_at": NOW.replace(hour=1),
-            "increment": json.dumps(Increment("r1", 4 * HOUR, (), HOUR).to_json()),
+            "increment": json.dumps(to_plain(Increment("r1", 4 * HOUR, (), HOUR))),
         },
     ]
     key = '{"k": "a"}'

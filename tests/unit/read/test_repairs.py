@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from rivertwice.core.plain import to_plain
 from rivertwice.definition.model import RepairPolicy
 from rivertwice.timeline.verdicts import Verdict
 from rivertwice.upkeep.window_repairs import DECLINED_FOR, Proposal, RepairOutcome, RepairRecord, curable, decide
@@ -88,9 +89,9 @@ def test_a_record_and_its_proposal_survive_their_json() -> None:
     record = RepairRecord(
         "run", LATE_ROWS, NOW, outcome=RepairOutcome.DONE, by="ada", backfill="bf-1", after={}, ended_at=NOW
     )
-    assert RepairRecord.from_json(record.to_json()) == record
+    assert RepairRecord.from_json(to_plain(record)) == record
     waiting = RepairRecord("run", LATE_ROWS, NOW)
-    assert RepairRecord.from_json(waiting.to_json()) == waiting
+    assert RepairRecord.from_json(to_plain(waiting)) == waiting
 
 
 def test_the_words_name_windows_cost_and_the_numbers_of_before_and_after() -> None:

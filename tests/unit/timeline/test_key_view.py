@@ -18,7 +18,7 @@ from homes.project import make_project
 from rivertwice.cli.main import cli
 from rivertwice.cli.results import parse_key
 from rivertwice.core.errors import RequestError
-from rivertwice.definition.bundle import build_bundle, save_bundle
+from rivertwice.definition.bundle import build_bundle
 from rivertwice.definition.definition import Definition, parse_files
 from rivertwice.savepoint.operations.rewind_plan import compare_emitted
 from rivertwice.storage.table import Table
@@ -130,7 +130,7 @@ def show(tmp_path: Path) -> Callable[..., Result]:
     """Return the command `show` of a fold whose served table has the rows above."""
     settings = make_project(tmp_path, {"p": {"pipeline.yaml": YAML, "fold.py": FOLD}})
     home, bundle = settings.pipeline("p"), build_bundle(settings.definitions / "p")
-    save_bundle(bundle, home.bundles)
+    bundle.save(home.bundles)
     add_timeline(home, bundle, "t1", None, 0)
     move_head(home, "t1", reason="first start", expected_seq=0, now=at(0))
     Table(home.tables.served).append(served(), metadata={SERVED_KEY: ServedStamp(1, "t1", 2).plain()})

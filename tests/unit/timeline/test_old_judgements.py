@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rivertwice.core.homes import PipelineHome
+from rivertwice.core.plain import to_plain
 from rivertwice.reconcile.model import RowId
 from rivertwice.reconcile.results import (
     ReconcileCause,
@@ -31,7 +32,7 @@ DAY = timedelta(days=1)
 
 
 def run(name: str, age: int, base: str | None = None) -> dict[str, Any]:
-    increment = None if base is None else json.dumps(Increment(base).to_json())
+    increment = None if base is None else json.dumps(to_plain(Increment(base)))
     return {"run": name, "created_at": NOW - age * DAY, "increment": increment}
 
 

@@ -19,6 +19,7 @@ from homes.versions import AT, MORE, OTHER_KEY, TWO_HOURS, Change, World, edit_f
 from rivertwice.acts import version
 from rivertwice.cli.main import cli
 from rivertwice.core.instants import from_ms
+from rivertwice.core.plain import to_plain
 from rivertwice.core.settings import Settings
 from rivertwice.log import kafka
 from rivertwice.storage.table import Table
@@ -159,7 +160,7 @@ def test_a_person_accepts_other_rows_and_the_record_says_who_when_and_why(
     assert accepted.before == Extent("p", rows, rows, "1970-01-01T00:00:00Z", "1970-01-01T08:00:00Z")
     (switch,) = read_switches(world.old)
     assert (switch["reason"], switch["by"], switch["compared"]) == (REASON, accepted.by, {})
-    assert switch["accepted"] == accepted.plain()
+    assert switch["accepted"] == to_plain(accepted)
     listed = run(world.settings, "version", "list", "p").stdout
     assert f"p@v2: accepted by {accepted.by} at " in listed
     assert REASON in listed

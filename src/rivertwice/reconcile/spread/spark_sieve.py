@@ -17,7 +17,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from rivertwice.backfill import find_unloaded
-from rivertwice.core import Place, from_ms
+from rivertwice.core import Place, Row, from_ms
 from rivertwice.definition import Source
 from rivertwice.log import Part
 from rivertwice.reconcile.assess import (
@@ -227,7 +227,7 @@ class SparkSieve(Sieve):
         stored = self._stored(view.home.tables.dead_letters, self._handles.dead, DEAD)
         counted = stored.groupBy("topic", "partition").agg(F.count(F.lit(1)).alias("rows")).toArrow().to_pylist()
         dead_rows, kept_dead, more = self._differing(DEAD, required, stored)
-        late_rows: list[dict[str, Any]] = []
+        late_rows: list[Row] = []
         kept_late = None
         if definition.late.keeps_rows:
             required = required_late(self._windows, shape_of(definition), definition.source[1])
@@ -235,7 +235,7 @@ class SparkSieve(Sieve):
             late_rows, kept_late, more_late = self._differing(LATE, required, stored)
             more += more_late
 
-        def contents(rows: Sequence[Mapping[str, Any]], *names: str) -> dict[tuple[Part, int], dict[str, Any]]:
+        def contents(rows: Sequence[Mapping[str, Any]], *names: str) -> dict[tuple[Part, int], Row]:
             return {(Part(topic, row["partition"]), row["offset"]): {n: row[n] for n in names} for row in rows}
 
         found = check_side_tables(
@@ -262,7 +262,7 @@ class SparkSieve(Sieve):
 
     def _differing(
         self, side: SideTable, required: DataFrame, stored: DataFrame
-    ) -> tuple[list[dict[str, Any]], pa.Table, list[DefectFinding]]:
+    ) -> tuple[list[Row], pa.Table, list[DefectFinding]]:
         """Return what is required and what is stored at the first places where the two are not one equal row each."""
         wanted = _with_origin(self._spark, self._view, required, self._numbers, self._view.topics[0])
         place, names = side.place, side.compared

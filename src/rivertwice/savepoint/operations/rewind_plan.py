@@ -21,6 +21,7 @@ from rivertwice.core import (
     PipelineHome,
     RequestError,
     RivertwiceError,
+    Row,
     SavepointError,
     to_iso,
 )
@@ -379,14 +380,14 @@ def compare_emitted(
     )
 
 
-def _by_key(table: pa.Table | None, names: Sequence[str]) -> dict[tuple[bytes, ...], dict[str, Any]]:
+def _by_key(table: pa.Table | None, names: Sequence[str]) -> dict[tuple[bytes, ...], Row]:
     if table is None:
         return {}
     # A row may be emitted more than once (emit: updates, or a key's rows with order: any); the newest, which comes last, counts.
     return {tuple(canonical_value(row[name]) for name in names): row for row in table.to_pylist()}
 
 
-def _kind_of(old: dict[str, Any] | None, new: dict[str, Any] | None, columns: Iterable[str]) -> str:
+def _kind_of(old: Row | None, new: Row | None, columns: Iterable[str]) -> str:
     if new is None:
         return ONLY_OLD
     if old is None:
@@ -395,7 +396,7 @@ def _kind_of(old: dict[str, Any] | None, new: dict[str, Any] | None, columns: It
     return SAME if equal else DIFFERS
 
 
-def _plain(row: dict[str, Any] | None, names: Iterable[str]) -> dict[str, Any]:
+def _plain(row: Row | None, names: Iterable[str]) -> Row:
     """Return some of a row's values as JSON can hold them."""
     if row is None:
         return {}
