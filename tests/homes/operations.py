@@ -18,7 +18,7 @@ from rivertwice.savepoint.operations import restore_checks as planned
 from rivertwice.savepoint.operations import rewind as catch_up
 from rivertwice.savepoint.operations import rewind as rewind_observe
 
-MODULES: tuple[ModuleType, ...] = (
+MODULES: tuple[ModuleType | type, ...] = (
     effects,
     feed,
     prove_origin,
@@ -32,6 +32,7 @@ MODULES: tuple[ModuleType, ...] = (
     rewind_observe,
     catch_up,
     fall_back,
+    Savepoint,
 )
 
 
@@ -49,7 +50,7 @@ class Crash(BaseException):
 
 
 def patch_effect(patch: pytest.MonkeyPatch, name: str, value: Any) -> None:
-    """Let a function of that name be another one in every module of the operations that has it.
+    """Let a function, or a method of a savepoint, of that name be another one in every module of the operations that has it.
 
     Raises:
         AssertionError: none has it, so the test would break nothing.

@@ -13,7 +13,7 @@ from homes.savepoint import NOW, add_timeline, make_home, row, savepoint, write_
 from rivertwice.cli.main import cli
 from rivertwice.core.errors import RequestError, SavepointError
 from rivertwice.savepoint import prune
-from rivertwice.savepoint.catalogue import list_savepoints, savepoint_store, select_newest
+from rivertwice.savepoint.catalogue import Savepoint, list_savepoints, savepoint_store, select_newest
 from rivertwice.savepoint.operations.record import OperationStep, Restore, write_operation
 from rivertwice.savepoint.prune import (
     delete_savepoint,
@@ -247,7 +247,7 @@ def test_the_newest_is_verified_as_soon_as_any_of_those_that_go_is_proved(tmp_pa
 def test_a_prune_of_what_was_never_proved_reads_no_savepoint(tmp_path, monkeypatch):
     settings, home = make_home(tmp_path)
     unproved, proved, newest = proved_at(settings, home, (0, False), (1, True), (2, False))
-    monkeypatch.setattr(prune, "verify_files", lambda one: pytest.fail(f"{one.id} was read"))
+    monkeypatch.setattr(Savepoint, "verify_files", lambda one: pytest.fail(f"{one.id} was read"))
     report = prune_savepoints(home, keep=1, now=NOW)
     assert report.protected == {proved.id: "newest proved", newest.id: "newest"}
     assert report.deleted == (unproved.id,)

@@ -54,18 +54,18 @@ def test_a_version_freezes_both_definitions(tmp_path: Path) -> None:
     assert begin_version(settings, "p", by="again", now=NOW) == version
 
 
-@pytest.mark.parametrize("step", ["save_bundle", "record_version", "write_folder"])
+@pytest.mark.parametrize(("owner", "step"), [(Bundle, "save"), (begin, "record_version"), (Bundle, "write_folder")])
 @pytest.mark.parametrize("after", [False, True])
-def test_a_version_that_was_cut_off_is_continued(tmp_path: Path, step: str, after: bool) -> None:
+def test_a_version_that_was_cut_off_is_continued(tmp_path: Path, owner: object, step: str, after: bool) -> None:
     settings, old = changed_project(tmp_path)
-    real = getattr(begin, step)
+    real = getattr(owner, step)
 
     def killed(*arguments: object) -> None:
         if after:
             real(*arguments)
         raise KilledError
 
-    with mock.patch.object(begin, step, killed), pytest.raises(KilledError):
+    with mock.patch.object(owner, step, killed), pytest.raises(KilledError):
         begin_version(settings, "p", by="test", now=NOW)
     version = begin_version(settings, "p", by="test", now=NOW)
     assert [each.name for each in read_versions(settings.pipeline("p"))] == ["p@v2"]
