@@ -163,7 +163,7 @@ def fix(frame: Frame, name: str, consent: Consent) -> None:
         after = dict(run_act(frame, "reconcile", known, {}).stored)
     assert after is not None
     done = (
-        f"nothing to correct: {plan.nothing}"
+        f"nothing to correct: {str(plan.nothing).partition(';')[0]}"
         if published is None
         else f"{published.backfill}: {published.windows} windows published as {published.sequence}"
     )

@@ -14,6 +14,8 @@ from rivertwice.cli.frame import Frame, as_table, example, pass_frame
 from rivertwice.core import RequestError, to_plain
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from rivertwice.local import Guess, Look, Overrides, RecordSample, WrittenFile
 
 
@@ -56,6 +58,18 @@ def look(
     frame.emit({**to_plain(found), "warnings": found.warnings()}, lambda: _look_text(found, options))
 
 
+def _rounded_up(value: timedelta) -> timedelta:
+    """Return a duration in the unit that people would use for it: whole minutes from two minutes on, whole hours from two days on."""
+    from datetime import timedelta
+
+    unit = timedelta(
+        hours=1 if value >= timedelta(days=2) else 0,
+        minutes=1 if timedelta(minutes=2) <= value < timedelta(days=2) else 0,
+    )
+    unit = unit or timedelta(seconds=1)
+    return -(-value // unit) * unit
+
+
 def _look_text(found: Look, options: list[str]) -> str:
     import shlex
 
@@ -65,7 +79,7 @@ def _look_text(found: Look, options: list[str]) -> str:
     parts = [f"{found.origin}: {found.records:,} records looked at{f'; {found.read_as[0]}' if found.read_as else ''}"]
     if found.first is not None and found.last is not None:
         order = (
-            f"{found.disordered:,} come after a later one, by at most {format_duration(found.widest)}"
+            f"{found.disordered:,} come after a later one, by at most {format_duration(_rounded_up(found.widest))}"
             if found.disordered
             else "all are in the order of their event time"
         )
@@ -185,7 +199,7 @@ def init(
     value: dict[str, Any] = {"project": project, "files": shown}
     if guess is not None:
         value["guess"] = {"pipeline": guess.name, "findings": guess.findings, "gaps": guess.gaps}
-    frame.emit(value, lambda: _text(project, guess, written, dry_run=dry_run))
+    frame.emit(value, lambda: _text(project, guess, written, file, dry_run=dry_run))
 
 
 def _refuse_beside(does: str, *others: object) -> None:
@@ -245,7 +259,9 @@ def _pipeline_name(name: str | None, sample: RecordSample) -> str:
     return require_name(name or view_name(sample.topic), "pipeline")
 
 
-def _text(project: Path, guess: Guess | None, written: list[WrittenFile], *, dry_run: bool) -> str:
+def _text(project: Path, guess: Guess | None, written: list[WrittenFile], file: Path | None, *, dry_run: bool) -> str:
+    import shlex
+
     from rivertwice.local import SAMPLE_FILE, finding_rows
 
     parts = []
@@ -276,6 +292,9 @@ def _text(project: Path, guess: Guess | None, written: list[WrittenFile], *, dry
             f"not known: {', '.join(guess.gaps)}; write it into pipelines/{guess.name}/pipeline.yaml and transform.sql (marked TODO)"
         )
         parts.append(f"next: rivertwice lint {guess.name}, which names what is missing")
+    elif file is not None:
+        send = shlex.join(["rivertwice", "send", guess.name, str(file), *guess.sample.said, "--wait"])
+        parts.append(f"next: rivertwice up; rivertwice start {guess.name}; {send}; rivertwice fix {guess.name}")
     else:
         parts.append(f"next: rivertwice up; rivertwice test {guess.name}; README.md has the rest")
     return "\n".join(parts)

@@ -81,7 +81,7 @@ def test_a_project_is_written_whole_and_its_definition_loads(
     definition = load_definition(project / "pipelines" / "trips")
     assert (definition.keys, definition.source[1].event_time) == (["station"], "started_at")
     assert len(load_cases(project / "pipelines" / "trips")) == 2
-    assert "next: rivertwice up; rivertwice test trips" in result.output
+    assert "next: rivertwice up; rivertwice start trips; rivertwice send trips " in result.output
 
 
 def test_nothing_that_exists_is_changed_and_the_rest_is_written(
