@@ -159,7 +159,7 @@ ASKED = (
     asked("A version that does not exist", "version", "compare", "orders@v9", says=("has no version 'orders@v9'", "rivertwice version list orders")),
     asked("A place that is not an address of a record", "dead", "show", "orders", "1:2", says=("'1:2' names no record", "2@117")),
     asked("A sample file that does not exist", "init", "new", "--from-file", "nosuch.jsonl", says=("nosuch.jsonl is not a file",)),
-    asked("A sample file of an unknown format", "init", "new", "--from-file", "rivertwice.yaml", says=("'.yaml'", ".jsonl")),
+    asked("A sample file of an unknown format", "init", "new", "--from-file", "rivertwice.yaml", says=("its format is not known", "--delimiter")),
     asked("A topic that does not exist", "init", "new", "--from-topic", "no-such-topic", says=("no topic 'no-such-topic'",)),
     asked("A key that is not valid JSON", "show", "orders", "--key", "shop=berlin", says=("shop=berlin",)),
 )  # fmt: skip

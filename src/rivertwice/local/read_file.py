@@ -29,6 +29,8 @@ DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 MOST_FIELD = 1_048_576
 SNIFFED_BYTES = 262_144
 """Bytes that are looked at in the beginning, in the middle and at the end of a file."""
+EVEN_LINES = 0.6
+"""Share of the lines that must have as many fields as the first, for a character to be what divides them."""
 NAMED_LINES = 5
 """Broken lines that a message names; the others are counted."""
 _PACKED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2"}
@@ -322,6 +324,12 @@ def _csv_format(path: Path, shape: FileFormat, pieces: Sequence[Sequence[str]], 
     delimiter = _delimiter(said.delimiter) or _sniff_delimiter(pieces[0])
     notes = []
     if delimiter is None:
+        if not {ending.lower() for ending in path.suffixes[-2:]} & {".csv", ".tsv", ".txt"}:
+            message = (
+                f"{path} is neither JSON nor Parquet, and no comma, semicolon, tab or bar divides its lines, so its format is not known; if it "
+                "is CSV, say its --delimiter, or end the name of a file of one column with .csv"
+            )
+            raise RequestError(message)
         delimiter = ","
         notes.append(
             f"{path.name} has one column, if it is CSV at all: no comma, semicolon, tab or bar divides its lines; say --delimiter if another character does"
@@ -365,7 +373,7 @@ def _sniff_delimiter(lines: Sequence[str]) -> str | None:
             if counts and counts[0] > 1:
                 found = (counts.count(counts[0]) / len(counts), counts[0], delimiter)
                 best = max(best, found) if best else found
-    return None if best is None else best[2]
+    return None if best is None or best[0] < EVEN_LINES else best[2]
 
 
 def _sniff_decimal(columns: Mapping[str, Sequence[str]], delimiter: str) -> tuple[str, str | None]:
