@@ -214,7 +214,9 @@ def _explained(settings: Settings, doing: str) -> Iterator[None]:
     try:
         yield
     except (KafkaException, TimeoutError) as error:
-        reason = error.args[0] if error.args else "no answer in time"
+        reason = error.args[0] if error.args else None
+        if reason is None or (isinstance(reason, KafkaError) and reason.code() == KafkaError._TIMED_OUT):
+            reason = "no answer in time"  # of whatever it waited for: that differs from call to call
         refused = refusal(settings)
         remedy = (
             f"it refuses this client ({refused}): check RIVERTWICE_KAFKA_*"
