@@ -30,16 +30,16 @@ WATCH = f"supervise__{PIPELINE}"
 JUNE, JULY = "2013-06-01T00:00:00Z", "2013-07-01T00:00:00Z"
 REFUSED = [
     ("backfill", {"scope": "everything"}, "is not one of"),
-    ("backfill", {"scope": "range", "start": "'; DROP TABLE dag; --", "end": JULY}, "not a valid instant with a zone"),
-    ("backfill", {"scope": "range", "start": "2013-06-30T04:00:00", "end": JULY}, "not a valid instant with a zone"),
+    ("backfill", {"scope": "range", "start": "'; DROP TABLE dag; --", "end": JULY}, "is not an instant with a zone"),
+    ("backfill", {"scope": "range", "start": "2013-06-30T04:00:00", "end": JULY}, "is not an instant with a zone"),
     ("backfill", {"reason": "$(touch /tmp/x)"}, "cannot be kept"),
     ("backfill", {"reason": "{{ conf }}"}, "cannot be kept"),
-    ("backfill", {"scope": "range", "start": "2013-13-01T00:00:00Z", "end": JULY}, "not a valid instant with a zone"),
+    ("backfill", {"scope": "range", "start": "2013-13-01T00:00:00Z", "end": JULY}, "is not an instant with a zone"),
     ("backfill", {"scope": "range", "start": JULY, "end": JUNE}, "empty or reversed"),
-    ("backfill", {"pipeline": "../other"}, "does not know 'pipeline'"),
-    ("archive", {"topic": "other"}, "does not know 'topic'"),
-    ("reconcile", {"start": JULY}, "end is empty"),
-    ("reconcile", {"start": "../../etc/passwd"}, "not a valid instant with a zone"),
+    ("backfill", {"pipeline": "../other"}, "does not take 'pipeline'"),
+    ("archive", {"topic": "other"}, "does not take 'topic'"),
+    ("reconcile", {"start": JULY}, "the range has no end"),
+    ("reconcile", {"start": "../../etc/passwd"}, "is not an instant with a zone"),
     ("rotate", {"prove": "yes"}, "neither true nor false"),
 ]
 
