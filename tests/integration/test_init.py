@@ -158,6 +158,8 @@ def test_the_guessed_pipeline_streams_and_its_reconcile_passes(settings: Setting
     """The delay is twice the disorder of the sample, so nothing is late here, and served rows are those of plain additions."""
     topic = new_topic()
     send_trips(settings, topic, TRIPS)
+    looked = run_command_warm(settings, "look", topic, "--window", "1 hour")
+    assert (looked["origin"], looked["event_time"], looked["delays"][-1]["late"]) == (f"topic {topic}", "started_at", 0)
     run_command_warm(settings, "init", "trips", "--from-topic", topic, "--window", "1 hour")
     run_driver_warm(settings, "trips", tmp_path / "driver.log")
     report = run_command_warm(settings, "reconcile", "trips")
@@ -252,6 +254,8 @@ def test_a_shops_file_is_served_to_the_cent_by_five_commands_and_no_typed_file(
     looked = run_command_warm(settings, "look", str(file), *zone)
     assert (looked["event_time"], looked["keys"], looked["disordered"]) == ("zeitpunkt", ["filiale"], 0)
     run_command_warm(settings, "init", name, "--from-file", str(file), *zone, "--window", "1 hour")
+    checked = run_command_warm(settings, "send", name, str(file), *zone, "--dry-run")
+    assert (checked["records"], checked["sent"]) == (3_000, False)
     assert run_command_warm(settings, "send", name, str(file), *zone)["records"] == 3_000
     run_driver_warm(settings, name, tmp_path / "driver.log")
     rebuild_served(settings.pipeline(name), load_definition(settings.definitions / name))

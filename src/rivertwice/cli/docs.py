@@ -10,7 +10,7 @@ import click
 
 from rivertwice.cli.asking import is_terminal
 from rivertwice.cli.frame import Frame, as_table, example, pass_frame
-from rivertwice.core import RequestError, did_you_mean, docs_folder
+from rivertwice.core import RequestError, did_you_mean, find_shipped
 
 _HEADING = re.compile(r"^#{1,3} (.+)$", re.MULTILINE)
 MOST_HITS = 20
@@ -27,7 +27,7 @@ def docs(frame: Frame, page: str | None, search: str | None) -> None:
 
     Without PAGE all pages are listed. A message that names docs/howto-watch.md means the page howto-watch.
     """
-    folder = docs_folder()
+    folder = find_shipped(None, "docs/concepts.md").parent  # the `docs` of a project are its own
     texts = {path.stem: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.md"))}
     if search is not None:
         hits = find_sections(texts, search)

@@ -14,8 +14,6 @@ from rivertwice.cli.frame import Frame, as_table, example, pass_frame
 from rivertwice.core import RequestError, to_plain
 
 if TYPE_CHECKING:
-    from datetime import timedelta
-
     from rivertwice.local import Guess, Look, Overrides, RecordSample, WrittenFile
 
 
@@ -58,18 +56,6 @@ def look(
     frame.emit({**to_plain(found), "warnings": found.warnings()}, lambda: _look_text(found, options))
 
 
-def _rounded_up(value: timedelta) -> timedelta:
-    """Return a duration in the unit that people would use for it: whole minutes from two minutes on, whole hours from two days on."""
-    from datetime import timedelta
-
-    unit = timedelta(
-        hours=1 if value >= timedelta(days=2) else 0,
-        minutes=1 if timedelta(minutes=2) <= value < timedelta(days=2) else 0,
-    )
-    unit = unit or timedelta(seconds=1)
-    return -(-value // unit) * unit
-
-
 def _look_text(found: Look, options: list[str]) -> str:
     import shlex
 
@@ -79,7 +65,7 @@ def _look_text(found: Look, options: list[str]) -> str:
     parts = [f"{found.origin}: {found.records:,} records looked at{f'; {found.read_as[0]}' if found.read_as else ''}"]
     if found.first is not None and found.last is not None:
         order = (
-            f"{found.disordered:,} come after a later one, by at most {format_duration(_rounded_up(found.widest))}"
+            f"{found.disordered:,} come after a later one, by at most {format_duration(found.widest_rounded)}"
             if found.disordered
             else "all are in the order of their event time"
         )

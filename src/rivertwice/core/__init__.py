@@ -43,7 +43,7 @@ if TYPE_CHECKING:
         require_pipeline,
         require_topic,
     )
-    from rivertwice.core.installed import MARK, base_of, docs_folder, find_shipped, split_version, version_name
+    from rivertwice.core.installed import MARK, base_of, find_shipped, split_version, version_name
     from rivertwice.core.instants import (
         EPOCH,
         TimeRange,

@@ -15,37 +15,23 @@ CLONE = Path(__file__).resolve().parents[3]
 """The clone that this package is run from, if it is run from one."""
 
 
-def find_shipped(project: Path, name: str) -> Path:
+def find_shipped(project: Path | None, name: str) -> Path:
     """Return the file or folder that counts for a project.
 
     Args:
-        project: the user's project.
+        project: the user's project; None: a project cannot have its own.
         name: path below it, for instance `spark_jobs/reconcile.py` or `dags`.
 
     Raises:
         ConfigError: neither the project nor the package has it.
     """
-    places = (project / name, INSTALLED / name, CLONE / name)
-    for place in places:
+    for place in (*([] if project is None else [project / name]), INSTALLED / name, CLONE / name):
         if place.exists():
             return place
     message = (
         f"{name} is neither in the project ({project}) nor in the installed package ({INSTALLED}); install "
         "rivertwice again"
     )
-    raise ConfigError(message)
-
-
-def docs_folder() -> Path:
-    """Return the folder of the pages; a project's own `docs` is not meant.
-
-    Raises:
-        ConfigError: the package was installed without them.
-    """
-    for place in (INSTALLED / "docs", CLONE / "docs"):
-        if (place / "concepts.md").exists():
-            return place
-    message = f"the pages are not in the installed package ({INSTALLED}); install rivertwice again"
     raise ConfigError(message)
 
 

@@ -47,26 +47,35 @@ def type_of(field: FieldGuess) -> str:
 
 def guess_table(sample: RecordSample) -> TableGuess | None:
     """Return the table behind a sample; None if its records are no change events."""
-    changes = [_change(record.value) for record in sample.records]
-    if sample.encoding.format != "json" or any(each is None for each in changes):
+    if sample.encoding.format != "json":
         return None
-    rows = [row_of(record.value) for record in sample.records]
+    rows = [row for record in sample.records if (row := _changed_row(record.value)) is not None]
+    if len(rows) < len(sample.records):
+        return None
     named = [each for each in guess_fields(rows, {}) if each.kind is not None and "_" not in each.name[:1]]
-    keys, in_log, sure, why = _keys(sample, named)
+    keys, in_log, sure, why = _keys(sample, rows, named)
     taken = {each.name for each in named}
     at, gone = (next(name for name in (first, f"{first}_by_log") if name not in taken) for first in (AT, GONE))
     return TableGuess(tuple(named), keys, in_log, sure, why, at, gone)
 
 
-def _change(value: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return a change event without its schema; None if a record is none."""
+def _changed_row(value: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the row of a change event, for a delete as it was before; None if the record is none."""
     event = value["payload"] if "schema" in value and isinstance(value.get("payload"), Mapping) else value
-    has_row = any(isinstance(event.get(side), Mapping) for side in ("before", "after"))
-    is_change = event.get("op") in ("c", "u", "d", "r") and has_row and "ts_ms" in event
-    return {"before": None, "after": None, **event} if is_change else None
+    row = event.get("after") or event.get("before")
+    is_change = event.get("op") in ("c", "u", "d", "r") and "ts_ms" in event
+    return row if is_change and isinstance(row, Mapping) else None
 
 
-def _keys(sample: RecordSample, fields: Sequence[FieldGuess]) -> tuple[tuple[str, ...], bool, str, str]:
+def row_of(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the row of a change event; of another record the record."""
+    row = _changed_row(value)
+    return value if row is None else row
+
+
+def _keys(
+    sample: RecordSample, rows: Sequence[Mapping[str, Any]], fields: Sequence[FieldGuess]
+) -> tuple[tuple[str, ...], bool, str, str]:
     names = [
         each.name for each in fields if type_of(each) in ("string", "bigint", "int")
     ]  # as a Kafka key can name them
@@ -76,7 +85,9 @@ def _keys(sample: RecordSample, fields: Sequence[FieldGuess]) -> tuple[tuple[str
     if len(found) == 1 and None not in parsed and set(only := found.pop()) <= set(names):
         return only, True, CERTAIN, "the Kafka key of every record is an object of them"
     for name in names:
-        if None not in keys and all(str(row_of(record.value).get(name)) == record.key for record in sample.records):
+        if None not in keys and all(
+            str(row.get(name)) == record.key for row, record in zip(rows, sample.records, strict=True)
+        ):
             return (name,), True, LIKELY, "its text is the Kafka key of every record"
     chosen = next((name for name in names if name == "id" or name.endswith("_id")), names[0] if names else "id")
     return (
@@ -107,12 +118,6 @@ def _quoted(word: str) -> str:
         if "," in word or word in ("y", "n", "yes", "no", "on", "off", "true", "false", "null")
         else word
     )
-
-
-def row_of(value: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the row of a change event, which is as it was before if it is deleted; of another record the record."""
-    change = _change(value)
-    return value if change is None else change["after"] or change["before"]
 
 
 def render_fold(table: TableGuess) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from rivertwice.core import EPOCH, Row, to_iso
-from rivertwice.local.guess import Guess
+from rivertwice.local.guess import Guess, window_start
 from rivertwice.local.sample import SampleRecord, as_instant
 
 MOST_IN_WINDOW, MOST_CHARACTERS = 6, 2_000
@@ -52,8 +52,8 @@ def make_cases(guess: Guess) -> dict[str, str]:
     usable = accepted_records(guess)
     if not usable:
         return {}
-    start = _window_start(guess, _densest(guess, usable))
-    inside = [each for each in usable if _window_start(guess, each) == start][: MOST_IN_WINDOW + 1]
+    start = window_start(_densest(guess, usable).event, guess.window)
+    inside = [each for each in usable if window_start(each.event, guess.window) == start][: MOST_IN_WINDOW + 1]
     after = [each for each in usable if each.event >= start + guess.window + guess.watermark and each not in inside][:2]
     first = [inside[:MOST_IN_WINDOW], *([[after[0]]] if after else [])]
     closing = (
@@ -100,7 +100,7 @@ def _densest(guess: Guess, usable: Sequence[TimedSample]) -> TimedSample:
     """
     counts: dict[datetime, int] = {}
     for each in usable:
-        start = _window_start(guess, each)
+        start = window_start(each.event, guess.window)
         counts[start] = counts.get(start, 0) + 1
     last = sorted(each.event for each in usable)[-2:][0]
     closes = {start: start + guess.window + guess.watermark <= last for start in counts}
@@ -108,11 +108,7 @@ def _densest(guess: Guess, usable: Sequence[TimedSample]) -> TimedSample:
         counts,
         key=lambda start: (closes[start], min(counts[start], MOST_IN_WINDOW + 1), -(start - EPOCH).total_seconds()),
     )
-    return next(each for each in usable if _window_start(guess, each) == best)
-
-
-def _window_start(guess: Guess, each: TimedSample) -> datetime:
-    return each.event - (each.event - EPOCH) % guess.window
+    return next(each for each in usable if window_start(each.event, guess.window) == best)
 
 
 def expected_results(guess: Guess, batches: Batches) -> dict[str, Any]:
@@ -128,7 +124,7 @@ def expected_results(guess: Guess, batches: Batches) -> dict[str, Any]:
     late: list[TimedSample] = []
     for mark, batch in zip(marks, batches, strict=False):
         for each in batch:
-            is_late = _window_start(guess, each) + guess.window <= mark
+            is_late = window_start(each.event, guess.window) + guess.window <= mark
             (late if is_late else kept).append(each)
     closed = [row for row in _rows(guess, kept) if row[1] <= marks[-1]]
     everything = [each for batch in batches for each in batch]
@@ -149,7 +145,7 @@ def _rows(guess: Guess, records: Sequence[TimedSample]) -> list[tuple[Row, datet
     groups: dict[tuple[datetime, tuple[str, ...]], list[TimedSample]] = {}
     for each in records:
         cell = tuple(json.dumps(each.record.value.get(key), default=str) for key in guess.keys)
-        groups.setdefault((_window_start(guess, each), cell), []).append(each)
+        groups.setdefault((window_start(each.event, guess.window), cell), []).append(each)
     rows = []
     for (start, _), members in sorted(groups.items(), key=lambda item: item[0]):
         value = members[0].record.value

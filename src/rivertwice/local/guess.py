@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any
 
-from rivertwice.core import RequestError, did_you_mean
+from rivertwice.core import EPOCH, RequestError, did_you_mean
 from rivertwice.definition import format_duration
 from rivertwice.local.changes import TableGuess, guess_table, shown_fields
 from rivertwice.local.fields import CERTAIN, COLUMN, GUESS, LIKELY, UNKNOWN, FieldGuess, flatten, guess_fields
@@ -439,6 +439,11 @@ def choose_length(records: Sequence[TimedRecord], keys: int) -> Chosen:
 
 def _rounded(value: timedelta) -> str:
     return format_duration(value - value % timedelta(seconds=1) if value >= timedelta(seconds=10) else value)
+
+
+def window_start(event: datetime, window: timedelta) -> datetime:
+    """Return the start of the window that an event belongs to: a multiple of its length from the epoch, as Spark's `window` has it."""
+    return event - (event - EPOCH) % window
 
 
 def event_range(records: Sequence[TimedRecord]) -> tuple[datetime, datetime]:

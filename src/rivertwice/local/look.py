@@ -9,8 +9,16 @@ from datetime import datetime, timedelta
 from statistics import median
 from typing import Any
 
-from rivertwice.core import EPOCH
-from rivertwice.local.guess import DELAYS, Guess, TimedRecord, event_range, largest_disorder, stretches, timed_records
+from rivertwice.local.guess import (
+    DELAYS,
+    Guess,
+    TimedRecord,
+    event_range,
+    largest_disorder,
+    stretches,
+    timed_records,
+    window_start,
+)
 from rivertwice.local.sample import LOCAL
 
 MOST_KEYS = 5
@@ -100,6 +108,13 @@ class Look:
     zoneless: tuple[str, ...]
     sparse: tuple[FieldPresence, ...]
 
+    @property
+    def widest_rounded(self) -> timedelta:
+        """`widest` as people would say it, rounded up: whole minutes from two minutes on, whole hours from two days on."""
+        hours, minutes = self.widest >= timedelta(days=2), self.widest >= timedelta(minutes=2)
+        unit = timedelta(hours=1) if hours else timedelta(minutes=1) if minutes else timedelta(seconds=1)
+        return -(-self.widest // unit) * unit
+
     def warnings(self) -> list[str]:
         """Say what would surprise somebody, one sentence each."""
         found = [*self.read_as[1:], *(f"left out: {reason}" for reason in self.broken)]
@@ -128,7 +143,7 @@ _PIECES = {1: "sample", 2: "beginning and end", 3: "beginning, middle and end"}
 def look_at(guess: Guess) -> Look:
     """Return what the sample of a guess is like."""
     sample, timed = guess.sample, timed_records(guess.sample, guess.event_time)
-    starts = Counter(_window(each.event, guess.window) for each in timed)
+    starts = Counter(window_start(each.event, guess.window) for each in timed)
     first, last = event_range(timed) if timed else (None, None)
     disorder = largest_disorder(timed) if timed else (timedelta(0), 0)
     keys = (
@@ -169,7 +184,7 @@ def count_late(timed: Sequence[TimedRecord], window: timedelta, delay: timedelta
     for group in stretches(timed).values():
         newest = group[0].event
         for record in group:
-            late += _window(record.event, window) + window <= newest - delay
+            late += window_start(record.event, window) + window <= newest - delay
             newest = max(newest, record.event)
     return late
 
@@ -183,10 +198,6 @@ def _delays(timed: Sequence[TimedRecord], window: timedelta) -> tuple[DelayShare
         if not found or late < found[-1].late:
             found.append(DelayShare(delay, late, late / len(timed)))
     return tuple(found)
-
-
-def _window(event: datetime, window: timedelta) -> datetime:
-    return event - (event - EPOCH) % window
 
 
 def _key(values: Sequence[Any]) -> str:
