@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 from homes.project import link
@@ -232,47 +231,6 @@ def test_a_file_with_a_broken_line_is_not_sent_at_all(settings: Settings, tmp_pa
         f"line {len(TRIPS) + 1:,}: not valid JSON; none of its {len(TRIPS):,} other records was sent" in result.output
     )
     assert sum(end_offsets(settings, topic).values()) == 0
-
-
-@pytest.mark.spark
-def test_a_shops_file_is_served_to_the_cent_by_five_commands_and_no_typed_file(
-    settings: Settings, tmp_path: Path
-) -> None:
-    """Semicolons, decimal commas, a currency, German dates, cp1252: sums are those of pandas."""
-    name, start = f"shop_{uuid.uuid4().hex[:8]}", pd.Timestamp("2026-03-02 08:00", tz="Europe/Berlin")
-    rows = pd.DataFrame({"n": range(3_000)})
-    rows["at"], rows["shop"] = (
-        start + pd.to_timedelta(rows.n * 25, unit="s"),
-        rows.n.mod(3).map({0: "Köln", 1: "Bonn", 2: "Düren"}),
-    )
-    rows["cents"] = rows.n * 7_919 % 250_000 + 100
-    betrag = rows.cents.map(lambda each: f"{each // 100:,}".replace(",", ".") + f",{each % 100:02d} €")
-    lines = rows.n.astype(str) + ";" + rows["at"].dt.strftime("%d.%m.%Y %H:%M:%S") + ";" + rows.shop + ";" + betrag
-    file = tmp_path / f"{name}.csv"
-    file.write_bytes(("\n".join(["Nummer;Zeitpunkt;Filiale;Betrag", *lines]) + "\n").encode("cp1252"))
-    zone = ("--zone", "Europe/Berlin")
-    looked = run_command_warm(settings, "look", str(file), *zone)
-    assert (looked["event_time"], looked["keys"], looked["disordered"]) == ("zeitpunkt", ["filiale"], 0)
-    run_command_warm(settings, "init", name, "--from-file", str(file), *zone, "--window", "1 hour")
-    checked = run_command_warm(settings, "send", name, str(file), *zone, "--dry-run")
-    assert (checked["records"], checked["sent"]) == (3_000, False)
-    assert run_command_warm(settings, "send", name, str(file), *zone)["records"] == 3_000
-    run_driver_warm(settings, name, tmp_path / "driver.log")
-    rebuild_served(settings.pipeline(name), load_definition(settings.definitions / name))
-    fixed = run_command_warm(settings, "fix", name, "--yes")
-    assert fixed["after"]["counts"]["served"] | {"OPEN": 0} == {
-        "AGREES": 60,
-        "LATE": 0,
-        "OPEN": 0,
-        "DEFECT": 0,
-        "NOT_COMPARABLE": 0,
-    }
-    truth = rows.groupby([rows["at"].dt.tz_convert("UTC").dt.floor("1h"), "shop"]).cents.agg(["sum", "size"])
-    served = run_command_warm(settings, "show", name, "--limit", "300")["rows"]
-    assert len(served) == 60
-    for row in served:
-        expected = truth.loc[(pd.Timestamp(row["window_start"]), row["filiale"])]
-        assert (round(float(row["betrag_sum"]) * 100), row["records"]) == (expected["sum"], expected["size"])
 
 
 @pytest.mark.spark

@@ -1,4 +1,5 @@
-"""Data that nothing here was written for: readings of electricity meters, nested and in camel case, from a topic to the first verdict.
+"""Data that nothing here was written for: readings of electricity meters, nested and in camel case, from a topic to the first verdict;
+and the file of a shop, from its semicolons to results that pandas has too.
 
 The commands are those of the tutorial, in processes of their own, in an empty folder with services of its own. What they must say is
 computed from the list of readings by plain additions.
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from homes.project import REPOSITORY, link
@@ -168,6 +170,47 @@ def test_a_strangers_topic_is_guessed_streamed_and_explained(
         every=2.0,
     )
     assert len(closed) >= len(truth) - 2 * METERS
+
+
+def test_a_shops_file_is_served_to_the_cent_and_to_its_last_window_by_six_commands_and_no_typed_file(
+    run: Run, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    """Semicolons, decimal commas, a currency, German dates, cp1252: sums are those of pandas."""
+    start = pd.Timestamp("2026-03-02 08:00", tz="Europe/Berlin")
+    rows = pd.DataFrame({"n": range(3_000)})
+    rows["at"] = start + pd.to_timedelta(rows.n * 25, unit="s")
+    rows["shop"] = rows.n.mod(3).map({0: "Köln", 1: "Bonn", 2: "Düren"})
+    rows["cents"] = rows.n * 7_919 % 250_000 + 100
+    amount = rows.cents.map(lambda each: f"{each // 100:,}".replace(",", ".") + f",{each % 100:02d} €")
+    lines = rows.n.astype(str) + ";" + rows["at"].dt.strftime("%d.%m.%Y %H:%M:%S") + ";" + rows.shop + ";" + amount
+    file = tmp_path / "sales.csv"
+    file.write_bytes(("\n".join(["Nummer;Zeitpunkt;Filiale;Betrag", *lines]) + "\n").encode("cp1252"))
+    zone = ("--zone", "Europe/Berlin")
+    looked = run("look", str(file), *zone)
+    assert (looked["event_time"], looked["keys"], looked["disordered"]) == ("zeitpunkt", ["filiale"], 0)
+    run("init", "sales", "--from-file", str(file), *zone, "--window", "1 hour")
+    began = time.monotonic()
+    run("up")
+    run("start", "sales")
+    checked = run("send", "sales", str(file), *zone, "--dry-run")
+    assert (checked["records"], checked["sent"]) == (3_000, False)
+    sent = run("send", "sales", str(file), *zone, "--close")
+    assert (sent["records"], sent["stream"]["dead"], sent["heartbeat"]["sent"]) == (3_000, 0, True)
+    verdict = run("reconcile", "sales")
+    record_property("minutes to the first verdict, after init", round((time.monotonic() - began) / 60, 1))
+    truth = rows.groupby([rows["at"].dt.tz_convert("UTC").dt.floor("1h"), "shop"]).cents.agg(["sum", "size"])
+    for pair in ("stream", "served"):
+        assert {name: count for name, count in verdict["counts"][pair].items() if count} == {"AGREES": len(truth)}
+    shown = run("show", "sales", "--limit", "300")["rows"]
+    assert len(shown) == len(truth)
+    for row in shown:
+        expected = truth.loc[(pd.Timestamp(row["window_start"]), row["filiale"])]
+        assert (round(float(row["betrag_sum"]) * 100), row["records"]) == (expected["sum"], expected["size"])
+    again = run("send", "sales", "--close")
+    assert (again["heartbeat"]["sent"], again["heartbeat"]["closed_until"]) == (
+        False,
+        sent["heartbeat"]["closed_until"],
+    )
 
 
 def served(run: Run) -> dict[tuple[int, str], tuple[int, int]]:

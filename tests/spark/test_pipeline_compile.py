@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from homes.project import FLIGHTS
 from rivertwice.definition.definition import load_definition
 from rivertwice.definition.model import Definition
+from rivertwice.definition.source import heartbeat_sql
 from rivertwice.engine.case_files import Case, load_cases
 from rivertwice.engine.cases import RAW_SCHEMA, run_case
 from rivertwice.engine.checks import examine_definition
@@ -142,6 +143,17 @@ EXCLUDED_MOVES_THE_WATERMARK = {
 def test_a_row_that_rows_sql_leaves_out_still_moves_the_watermark(spark: SparkSession) -> None:
     # Without the observation above the watermark, Spark pushes the condition below it.
     definition = DEFINITION.model_copy(update={"rows_sql": "SELECT * FROM flights WHERE flight > 5"})
+    result = run_case(spark, definition, Case.model_validate(EXCLUDED_MOVES_THE_WATERMARK))
+    assert result.passed, "\n".join(result.differences)
+
+
+def test_a_heartbeat_moves_the_watermark_and_is_counted_nowhere(spark: SparkSession) -> None:
+    view, source = DEFINITION.source
+    rows_sql = heartbeat_sql(
+        view, source.model_copy(update={"heartbeat": {"flight": 1}}), "SELECT * FROM flights -- all\n"
+    )
+    definition = DEFINITION.model_copy(update={"rows_sql": rows_sql})
+    assert list(examine_definition(spark, definition).findings) == []
     result = run_case(spark, definition, Case.model_validate(EXCLUDED_MOVES_THE_WATERMARK))
     assert result.passed, "\n".join(result.differences)
 

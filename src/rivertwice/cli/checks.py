@@ -90,9 +90,11 @@ def why_open(frame: Frame, name: str, stored: Mapping[str, Any]) -> list[str]:
     named = " and ".join(
         f"{format_duration(delay)}{f' ({view})' if len(delays) > 1 else ''}" for view, delay in delays.items()
     )
+    beats = any(source.heartbeat for source in definition.streams.values())
+    closing = f". If nothing more comes: `rivertwice send {name} --close`" if beats else ""
     return [
         f"OPEN: windows that end after the watermark, which is the newest event time read before less {named}; {until}. A window closes when "
-        f"an event that much later than its end has been read, and one batch after it"
+        f"an event that much later than its end has been read, and one batch after it{closing}"
     ]
 
 

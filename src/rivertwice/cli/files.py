@@ -15,6 +15,7 @@ from rivertwice.cli.options import name_argument
 from rivertwice.core import RequestError, to_plain
 
 if TYPE_CHECKING:
+    from rivertwice.definition import Definition
     from rivertwice.local import FileOptions
 
 _OPTIONS = (
@@ -62,15 +63,21 @@ def read_options(said: Mapping[str, str | None]) -> FileOptions:
 @click.command(
     epilog=example(
         "rivertwice send trips trips.csv",
-        "rivertwice send trips trips.csv.gz --zone America/New_York --wait",
+        "rivertwice send trips trips.csv.gz --zone America/New_York --close",
         "rivertwice send trips orders.csv --delimiter ';' --decimal , --dry-run",
+        "rivertwice send trips --close",
     )
 )
 @name_argument()
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", required=False, type=click.Path(path_type=Path))
 @click.option("--source", metavar="VIEW", help="Which source gets the records, if there are several.")
 @click.option("--again", is_flag=True, help="Send a file once more that was sent before.")
 @click.option("--wait", is_flag=True, help="Wait until the stream has read the records, as `start --wait` does.")
+@click.option(
+    "--close",
+    is_flag=True,
+    help="Wait, then send a heartbeat that closes all windows with records; nothing else comes.",
+)
 @click.option("--timeout", type=click.IntRange(min=1), default=600, show_default=True, help="Seconds to wait.")
 @click.option("--dry-run", is_flag=True, help="Check every line, and send nothing.")
 @file_options
@@ -80,10 +87,11 @@ def send(
     frame: Frame,
     /,
     name: str,
-    file: Path,
+    file: Path | None,
     source: str | None,
     again: bool,
     wait: bool,
+    close: bool,
     timeout: int,
     dry_run: bool,
     **said: str | None,
@@ -93,33 +101,74 @@ def send(
     CSV, JSON lines, a JSON array or Parquet, plain or packed with gzip, zstd or bz2. How the file is written is sniffed and printed; each part can be said instead. Every line is checked before the first record is
     sent: if one holds no record, it is named, and nothing is sent. After an interruption the same command sends the rest. The topic is created if it is absent.
     Each record gets its event time as its timestamp, and the first key of the definition as its Kafka key.
+
+    A window closes when later records move the watermark past its end, so the last windows of a file stay open. --close ends them with a heartbeat: a record that moves the watermark and is not counted. The definition says
+    how it looks (`heartbeat`); `init --from-file` writes that. Records of a closed window that come later are late.
     """
     from rivertwice.core import utc_now
     from rivertwice.definition import create_topics, load_definition
     from rivertwice.local import plan_file
 
     definition = load_definition(frame.settings.definition_folder(frame.known_pipeline(name)))
-    plan = plan_file(definition, file, source, read_options(said))
-    topic, read_as = plan.source.topic, plan.shape.describe()
-    frame.progress(f"{file.name} is {read_as}")
-    for note in plan.shape.notes:
-        frame.progress(f"not certain: {note}")
-    if dry_run:
-        count = plan.check(frame.progress)
-        shown = {"file": str(file), "read_as": read_as, "records": count, "topic": topic, "sent": False}
-        frame.emit(shown, lambda: f"{count:,} records would be sent to {topic}; nothing was sent: --dry-run")
-        return
-    create_topics(frame.settings, [definition])
-    asked_at = utc_now()
-    sent = plan.send(frame.settings, asked_at, again=again, progress=frame.progress)
-    result: dict[str, Any] = {"read_as": read_as, **to_plain(sent)}
-    text = f"{sent.records:,} records of {file.name} sent to {topic}"
-    if wait:
+    if close:
+        _refuse_to_close(definition)
+    asked_at, result, said_so = utc_now(), dict[str, Any](), list[str]()
+    if file is not None:
+        plan = plan_file(definition, file, source, read_options(said))
+        topic, read_as = plan.source.topic, plan.shape.describe()
+        frame.progress(f"{file.name} is {read_as}")
+        for note in plan.shape.notes:
+            frame.progress(f"not certain: {note}")
+        if dry_run:
+            count = plan.check(frame.progress)
+            shown = {"file": str(file), "read_as": read_as, "records": count, "topic": topic, "sent": False}
+            frame.emit(shown, lambda: f"{count:,} records would be sent to {topic}; nothing was sent: --dry-run")
+            return
+        create_topics(frame.settings, [definition])
+        sent = plan.send(frame.settings, asked_at, again=again, progress=frame.progress)
+        result |= {"read_as": read_as, **to_plain(sent)}
+        said_so.append(f"{sent.records:,} records of {file.name} sent to {topic}")
+    elif not close or dry_run:
+        message = (
+            f"which file? `rivertwice send {name} FILE`, or `rivertwice send {name} --close` for a heartbeat alone"
+        )
+        raise click.UsageError(message)
+    if wait or close:
         from rivertwice.cli.streams import wait_caught_up
 
         read = wait_caught_up(frame, name, asked_at, timeout)
+        if close:
+            result["heartbeat"], closed = _close(frame, definition, read.watermark)
+            said_so.append(closed)
+            read = wait_caught_up(frame, name, asked_at, timeout)
         result["stream"] = to_plain(read)
-        text += f"; {name} has read them: {read.emitted} rows emitted, {read.dead} dead letters"
-    frame.emit(
-        result, lambda: f"{text}\nnext: rivertwice {'reconcile' if wait else 'start'} {name}{'' if wait else ' --wait'}"
-    )
+        said_so.append(f"{name} has read them: {read.emitted} rows emitted, {read.dead} dead letters")
+    has_read = wait or close
+    following = f"next: rivertwice {'reconcile' if has_read else 'start'} {name}{'' if has_read else ' --wait'}"
+    frame.emit(result, lambda: f"{'; '.join(said_so)}\n{following}")
+
+
+def _refuse_to_close(definition: Definition) -> None:
+    """Refuse if no record of a definition would move the watermark without being counted."""
+    view, source = next(iter(definition.streams.items()))
+    if not source.heartbeat:
+        message = (
+            f"{definition.name} declares no heartbeat, so a record that closes its windows would be counted. With windows of a size, or sessions, add under sources.{view} of "
+            f"its pipeline.yaml `heartbeat: {{is_heartbeat: true}}`, and to its schema `is_heartbeat: boolean`; then run `rivertwice upgrade {definition.name}`"
+        )
+        raise RequestError(message)
+
+
+def _close(frame: Frame, definition: Definition, watermark: str | None) -> tuple[dict[str, Any], str]:
+    from rivertwice.core import EPOCH, parse_iso, to_iso, utc_now
+    from rivertwice.local import send_heartbeat
+
+    _, source = definition.source
+    if watermark is None or parse_iso(watermark) <= EPOCH:
+        message = f"{definition.name} has read no record yet, so it has no window to close; send a file: `rivertwice send {definition.name} FILE --close`"
+        raise RequestError(message)
+    closing = send_heartbeat(frame.settings, definition, parse_iso(watermark) + source.watermark, utc_now())
+    until = to_iso(closing.closed_until)
+    if not closing.sent:
+        return to_plain(closing), f"all windows up to {until} are closed already"
+    return to_plain(closing), f"a heartbeat closes the windows up to {until}"

@@ -47,11 +47,11 @@ def look(
     How far they are out of order, which share would be late for each watermark delay, how even the keys are, how large windows would be, which times have no zone, which fields come and go. It takes seconds and needs
     neither Spark nor Java. Lateness is counted as if each record were a micro-batch; `rivertwice advise` counts it exactly for a stream.
     """
-    from rivertwice.local import look_at, make_guess
+    from rivertwice.local import Look, make_guess
 
     file = Path(source) if Path(source).is_file() or "/" in source else None
     sampled = _sample(frame, None if file else source, file, records, said)
-    found = look_at(make_guess(_pipeline_name(None, sampled), sampled, _wishes(event_time, keys, window, None, None)))
+    found = Look.of(make_guess(_pipeline_name(None, sampled), sampled, _wishes(event_time, keys, window, None, None)))
     options = [*(["--from-file", source] if file else ["--from-topic", source]), *sampled.said]
     frame.emit({**to_plain(found), "warnings": found.warnings()}, lambda: _look_text(found, options))
 

@@ -17,7 +17,7 @@ from rivertwice.definition.parts import DefinitionFiles, LatePolicy, OutputColum
 from rivertwice.definition.patterns import PatternError, matcher_of
 from rivertwice.definition.pinned_files import FOLDER, is_proto_file, proto_file_name, read_pinned, split_name
 from rivertwice.definition.refusals import check_sql
-from rivertwice.definition.source import Pattern, Source
+from rivertwice.definition.source import Pattern, Source, heartbeat_sql
 from rivertwice.definition.stream_pins import StreamPins
 from rivertwice.definition.windows import Window
 from rivertwice.definition.yaml_places import describe, describe_yaml_error, find_node, place
@@ -120,6 +120,9 @@ def parse_files(files: Mapping[str, bytes], where: str, *, is_stored: bool = Fal
             describe(error, f"{where}/{DefinitionFiles.YAML_FILE}", texts[DefinitionFiles.YAML_FILE], DefinitionFile)
         ) from None
     _check_files(definition, texts, where)
+    view, source = definition.source
+    if source.heartbeat:
+        definition = definition.model_copy(update={"rows_sql": heartbeat_sql(view, source, definition.rows_sql)})
     definition = _pinned(definition, files, where)
     fields = {name.lower() for source in definition.sources.values() for name in source.schema_}
     if definition.fast_sql is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
@@ -129,9 +130,39 @@ def find_paths_conflict(source: Source) -> str | None:
     return None
 
 
-# Row rules: typed YAML, compiled to Columns by `decode`. Their text never reaches a SQL expression.
-
 Scalar = bool | int | str
+_OF_SCALARS: Mapping[type, tuple[str, ...]] = {bool: ("boolean",), int: ("int", "bigint"), str: ("string",)}
+
+
+def find_heartbeat_conflict(source: Source) -> str | None:
+    """Return why no record can be the source's heartbeat, or None."""
+    if not source.heartbeat:
+        return None
+    if source.format != "json" or source.envelope != "none" or not source.has_watermark:
+        return "heartbeat is for plain JSON records that move a watermark; remove it"
+    for name, value in source.heartbeat.items():
+        kind = source.schema_.get(name)
+        if kind not in _OF_SCALARS[type(value)]:
+            actual = "absent in schema" if kind is None else f"{kind} in schema"
+            return f"heartbeat has {name}: {json.dumps(value)}, but {name!r} is {actual}; name a string, boolean, int or bigint field, and a value of its type"
+    return None
+
+
+def heartbeat_sql(view: str, source: Source, rows_sql: str | None) -> str:
+    """Return the text of `rows.sql` that also leaves out the source's heartbeats."""
+    same = " AND ".join(f"`{name}` <=> {_sql_literal(value)}" for name, value in source.heartbeat.items())
+    kept = view if rows_sql is None else f"({rows_sql.rstrip().rstrip(';')}\n) AS {view}"
+    return " ".join(("SELECT * FROM", kept, f"WHERE NOT ({same})"))
+
+
+def _sql_literal(value: Scalar) -> str:
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+        return f"'{escaped}'"
+    return str(value).lower()
+
+
+# Row rules: typed YAML, compiled to Columns by `decode`. Their text never reaches a SQL expression.
 
 
 class _Rule(BaseModel):
@@ -273,6 +304,11 @@ class Source(Strict):
         json_schema_extra=_no_default,
     )
     max_future: Duration = Field(description="How far event time may be after the record's own timestamp.")
+    heartbeat: dict[Column, Scalar] = Field(
+        default_factory=dict,
+        description="For JSON, in windows and sessions: fields and their values by which a record is a heartbeat: it moves the watermark "
+        "and belongs to no window. `rivertwice send NAME --close` sends one.",
+    )
     schema_ids: list[str] = Field(
         default_factory=list,
         description="Accepted values of the header `schema-id`, or of the ids in framed JSON; empty: not checked.",
@@ -325,6 +361,7 @@ class Source(Strict):
         wrong = format_finding(self.format, self.framing, self.schema_ids, optional=self.schema_id_optional)
         wrong = wrong or self._decimals_finding()
         wrong = wrong or find_envelope_conflict(self) or find_epochs_conflict(self) or find_paths_conflict(self)
+        wrong = wrong or find_heartbeat_conflict(self)
         if wrong:
             raise ValueError(wrong)
         return self

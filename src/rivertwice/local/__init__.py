@@ -17,8 +17,8 @@ if TYPE_CHECKING:
         select_unfit,
         setup_steps,
     )
-    from rivertwice.local.look import Look, look_at
-    from rivertwice.local.produce import SAMPLE_FILE, plan_file, send_sample
+    from rivertwice.local.look import Look
+    from rivertwice.local.produce import SAMPLE_FILE, plan_file, send_heartbeat, send_sample
     from rivertwice.local.read_file import FileOptions, field_name, sample_file
     from rivertwice.local.read_topic import sample_from_topic
     from rivertwice.local.sample import ORDERS, TOPIC, RecordSample

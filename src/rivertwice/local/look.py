@@ -108,6 +108,40 @@ class Look:
     zoneless: tuple[str, ...]
     sparse: tuple[FieldPresence, ...]
 
+    @classmethod
+    def of(cls, guess: Guess) -> Look:
+        """Return what the sample of a guess is like."""
+        sample, timed = guess.sample, timed_records(guess.sample, guess.event_time)
+        starts = Counter(window_start(each.event, guess.window) for each in timed)
+        first, last = event_range(timed) if timed else (None, None)
+        disorder = largest_disorder(timed) if timed else (timedelta(0), 0)
+        keys = (
+            Counter(_key([record.value.get(name) for name in guess.keys]) for record in sample.records)
+            if guess.keys
+            else Counter[str]()
+        )
+        return cls(
+            origin=sample.origin,
+            read_as=sample.read_as,
+            records=len(sample.records),
+            broken=dict(sample.skipped),
+            event_time=None if guess.event_time is None else guess.event_time.name,
+            first=first,
+            last=last,
+            disordered=disorder[1],
+            widest=disorder[0],
+            window=guess.window,
+            delays=_delays(timed, guess.window),
+            windows=len(starts),
+            largest_window=max(starts.values(), default=0),
+            usual_window=float(median(starts.values())) if starts else 0.0,
+            keys=guess.keys,
+            key_values=len(keys),
+            most=tuple(KeyShare(key, count, count / len(sample.records)) for key, count in keys.most_common(MOST_KEYS)),
+            zoneless=tuple(each.name for each in guess.fields if each.form == LOCAL),
+            sparse=_sparse(guess),
+        )
+
     @property
     def widest_rounded(self) -> timedelta:
         """`widest` as people would say it, rounded up: whole minutes from two minutes on, whole hours from two days on."""
@@ -138,40 +172,6 @@ class Look:
 
 
 _PIECES = {1: "sample", 2: "beginning and end", 3: "beginning, middle and end"}
-
-
-def look_at(guess: Guess) -> Look:
-    """Return what the sample of a guess is like."""
-    sample, timed = guess.sample, timed_records(guess.sample, guess.event_time)
-    starts = Counter(window_start(each.event, guess.window) for each in timed)
-    first, last = event_range(timed) if timed else (None, None)
-    disorder = largest_disorder(timed) if timed else (timedelta(0), 0)
-    keys = (
-        Counter(_key([record.value.get(name) for name in guess.keys]) for record in sample.records)
-        if guess.keys
-        else Counter[str]()
-    )
-    return Look(
-        origin=sample.origin,
-        read_as=sample.read_as,
-        records=len(sample.records),
-        broken=dict(sample.skipped),
-        event_time=None if guess.event_time is None else guess.event_time.name,
-        first=first,
-        last=last,
-        disordered=disorder[1],
-        widest=disorder[0],
-        window=guess.window,
-        delays=_delays(timed, guess.window),
-        windows=len(starts),
-        largest_window=max(starts.values(), default=0),
-        usual_window=float(median(starts.values())) if starts else 0.0,
-        keys=guess.keys,
-        key_values=len(keys),
-        most=tuple(KeyShare(key, count, count / len(sample.records)) for key, count in keys.most_common(MOST_KEYS)),
-        zoneless=tuple(each.name for each in guess.fields if each.form == LOCAL),
-        sparse=_sparse(guess),
-    )
 
 
 def count_late(timed: Sequence[TimedRecord], window: timedelta, delay: timedelta) -> int:

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from itertools import islice
 from pathlib import Path
@@ -14,18 +14,20 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from rivertwice.core import (
+    EPOCH,
     LostRaceError,
     Measured,
     Progress,
     RequestError,
     Settings,
+    from_ms,
     lock_or_refuse,
     parse_iso,
     report_nothing,
     to_iso,
     to_ms,
 )
-from rivertwice.definition import Definition, Source, value_at
+from rivertwice.definition import MICROS, Definition, Source, format_duration, value_at
 from rivertwice.local.changes import row_of
 from rivertwice.local.read_file import FileFormat, FileLine, FileOptions, as_fields, describe_broken, file_lines, sniff
 from rivertwice.local.sample import as_instant
@@ -40,6 +42,8 @@ SAMPLE_FILE = "sample.jsonl"
 LINE_HEADER = "rivertwice-line"
 """Header of a record that a file's line became, by which an interrupted sending finds what has arrived."""
 FORMAT = 1
+_PAST_THE_END = timedelta(milliseconds=1)
+"""The watermark has milliseconds, the end of a session microseconds."""
 
 
 @dataclass(frozen=True)
@@ -184,6 +188,90 @@ class FileToSend:
             text = None if key_value is None else str(key_value).encode()
             headers = ((LINE_HEADER, f"{mark}{line.line}".encode()),)
             yield FileRecord(text, body, to_ms(instant or now), headers=headers)
+
+
+@dataclass(frozen=True)
+class ClosingHeartbeat:
+    """A record that moves the watermark past all windows which have records.
+
+    Attributes:
+        at: its event time.
+        closed_until: windows that end at or before this instant close; a record of theirs that comes later is late.
+        sent: whether it was sent now; False: nothing has come since the last one, so all windows are closed.
+    """
+
+    at: datetime
+    closed_until: datetime
+    sent: bool
+
+
+def closing_heartbeat(definition: Definition, newest: datetime) -> ClosingHeartbeat:
+    """Return the heartbeat that closes all windows of the records up to the newest event time. Pure."""
+    _, source = definition.source
+    end_ms = definition.window.last_end_ms(to_ms(newest) + 1)
+    assert end_ms is not None  # a source has heartbeats only where a watermark closes windows
+    end = from_ms(end_ms)
+    unit = timedelta(microseconds=max(MICROS[source.epochs.get(source.event_time, "ms")], MICROS["ms"]))
+    at = end + source.watermark + _PAST_THE_END
+    return ClosingHeartbeat(at + (EPOCH - at) % unit, end, sent=True)
+
+
+def send_heartbeat(settings: Settings, definition: Definition, newest: datetime, now: datetime) -> ClosingHeartbeat:
+    """Send the heartbeat that closes all windows of the records that the stream has read.
+
+    Its event time is noted before it is sent, so that a repeated call does not push the watermark further.
+
+    Args:
+        settings: the cluster, and the home where it is noted.
+        definition: with one source, which declares heartbeats.
+        newest: the newest event time that the stream has read.
+        now: the record's timestamp.
+
+    Raises:
+        RequestError: it would be further in the future than the source accepts.
+        ServiceError: it was not acknowledged.
+    """
+    _, source = definition.source
+    note, topic_id = settings.home / "sent" / f"{source.topic}-heartbeat.json", kafka.topic_id(settings, source.topic)
+    begun = kafka.end_offsets(settings, source.topic)
+    last = read_json(note) or {}
+    is_of_topic = last.get("format") == FORMAT and last.get("topic_id") == topic_id
+    if is_of_topic and last["at"] == to_iso(newest) and sum(begun.values()) == last["records"] + 1:
+        return ClosingHeartbeat(newest, parse_iso(last["closed_until"]), sent=False)
+    closing = closing_heartbeat(definition, newest)
+    if closing.at > now + source.max_future:
+        message = (
+            f"the heartbeat that closes the windows up to {to_iso(closing.closed_until)} has the event time {to_iso(closing.at)}, and {source.topic} accepts event times "
+            f"at most {format_duration(source.max_future)} (max_future) after a record's own timestamp; the same command works from {to_iso(closing.at - source.max_future)} on"
+        )
+        raise RequestError(message)
+    note.parent.mkdir(parents=True, exist_ok=True)
+    stored = {"format": FORMAT, "topic_id": topic_id, "records": sum(begun.values()), "at": to_iso(closing.at)}
+    replace_json(note, {**stored, "closed_until": to_iso(closing.closed_until)})
+    send_records(settings, source.topic, [heartbeat_record(source, closing.at, now)])
+    return closing
+
+
+def heartbeat_record(source: Source, at: datetime, now: datetime) -> FileRecord:
+    """Return the record; a required field that the heartbeat does not name gets a plain value of its type."""
+    record: dict[str, Any] = {}
+    for name in dict.fromkeys((*source.required_fields, *source.heartbeat)):
+        *outer, last = source.paths.get(name, name).split(".")
+        place = record
+        for part in outer:
+            place = place.setdefault(part, {})
+        kind = source.schema_[name]
+        place[last] = source.heartbeat.get(name, _instant(source, name, at) if kind == "timestamp" else _plain(kind))
+    return FileRecord(None, json.dumps(record, ensure_ascii=False).encode(), to_ms(now))
+
+
+def _plain(kind: str) -> Any:
+    return {"string": "", "boolean": False}.get(kind, 0)
+
+
+def _instant(source: Source, name: str, at: datetime) -> Any:
+    unit = source.epochs.get(name)
+    return to_iso(at) if unit is None else (at - EPOCH) // timedelta(microseconds=MICROS[unit])
 
 
 def plan_file(

@@ -22,6 +22,8 @@ from rivertwice.local.sample import BATCH, TOPIC, orders_sample, orders_text
 # The texts of a guessed definition: `pipeline.yaml` and `transform.sql`. Pure.
 
 GAP = "TODO"
+HEARTBEAT = "is_heartbeat"
+"""The field by which a guessed definition knows a heartbeat."""
 _WIDTH = 110
 _WORDS = frozenset({
     "all", "and", "any", "as", "between", "both", "by", "case", "cast", "check", "collate", "column", "create",
@@ -93,6 +95,13 @@ def render_yaml(guess: Guess) -> str:
         f"    watermark: {format_duration(guess.watermark)}",
         *_comment(_reason(guess, "max_future"), "    "),
         f"    max_future: {format_duration(guess.max_future)}",
+        *(
+            [
+                f"    heartbeat: {{{HEARTBEAT}: true}} # closes the last windows, counted nowhere: `rivertwice send {guess.name} --close`"
+            ]
+            if _has_heartbeat(guess)
+            else []
+        ),
         "",
         *_comment(_reason(guess, "window")),
         f"window: {{size: {format_duration(guess.window)}}}",
@@ -137,7 +146,15 @@ def _schema_lines(guess: Guess) -> list[str]:
             else each.name
         )
         lines.append(f"      {key}: {each.kind} # for instance {example}{absent}")
+    if _has_heartbeat(guess):
+        lines.append(f"      {HEARTBEAT}: boolean # of heartbeats alone")
     return lines or ["      {}"]
+
+
+def _has_heartbeat(guess: Guess) -> bool:
+    """Say whether heartbeats are declared: for a file, after whose last record nothing comes that would close a window."""
+    is_free = all(each.name != HEARTBEAT for each in guess.fields)
+    return guess.sample.is_file and guess.sample.encoding.format == "json" and is_free
 
 
 def _epoch_lines(guess: Guess) -> list[str]:
@@ -342,6 +359,7 @@ def render_readme(guess: Guess | None, *, has_sample: bool = False) -> str:
         "```sh",
         *up,
         f"rivertwice start {name} --wait # until the stream has read what is in the log now",
+        *([f"rivertwice send {name} --close # close the file's last windows"] if _has_heartbeat(guess) else []),
         f"rivertwice reconcile {name} # recompute, and name the cause of every row that differs",
         f"rivertwice show {name}{' --by-key # the table' if guess.table else ' # the rows that are served'}",
         f"rivertwice lint {name} # is the definition accepted, and what does it promise?",

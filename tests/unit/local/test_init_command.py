@@ -132,7 +132,7 @@ def test_names_and_values_of_strangers_make_no_file_that_cannot_be_read(
     result = init("odd", "--from-file", str(path), "--key", "order", "--columns", "y:sum")
     assert result.exit_code == 0, result.output
     definition = load_definition(project / "pipelines" / "odd")
-    assert list(definition.source[1].schema_) == ["y", "order", "at", "x"]
+    assert list(definition.source[1].schema_) == ["y", "order", "at", "x", "is_heartbeat"]
     assert "  `order`,\n" in definition.transform_sql
     assert load_cases(project / "pipelines" / "odd")
 
@@ -181,7 +181,8 @@ def test_columns_of_a_csv_become_fields_and_a_zone_makes_times(
     definition = load_definition(project / "pipelines" / "bike_trips")
     source = definition.source[1]
     assert source.schema_ == {
-        "ride_id": "string", "start_station": "string", "fare": "decimal(18,2)", "started_at": "timestamp", "rating": "bigint"
+        "ride_id": "string", "start_station": "string", "fare": "decimal(18,2)", "started_at": "timestamp", "rating": "bigint",
+        "is_heartbeat": "boolean",
     }  # fmt: skip
     assert source.event_time == "started_at"
     assert "rivertwice send bike_trips FILE --zone America/New_York" in (project / "README.md").read_text()

@@ -81,6 +81,9 @@ class Intervals(Kind):
             return "intervals need keys: the result columns that tell a row from all others of its interval; name them"
         if window.at not in (*definition.keys, *definition.columns):
             return f"window.at {window.at!r} is neither a key nor a column; add it to the result, or correct it"
+        beating = next((view for view, source in definition.sources.items() if source.heartbeat), None)
+        if beating is not None:
+            return f"source {beating!r} has a heartbeat, but intervals leave out no records by themselves; remove it, and write the condition into {DefinitionFiles.TRANSFORM_FILE}'s WHERE"
         reserved = {window.start_column, window.end_column, RECORD}
         for view, source in definition.sources.items():
             taken = sorted((reserved | (VERSION if source.is_table else set())) & set(source.schema_))
