@@ -180,7 +180,6 @@ class Plan:
         steps: of an operation, in order.
         warning: what is wrong with what the act builds on; None: nothing.
         refusals: why it cannot be done.
-        resumes: the interrupted operation that is resumed.
         reread: what is read again of the log.
         changes: of a definition: component, old, new, and what happens to the state.
         text: the plan for people, where rows do not say it.
@@ -218,12 +217,10 @@ class Act(Generic[R, T]):
         name: in forms and addresses, as `savepoint.pin`.
         title: on a button.
         says: what happens, in a sentence.
-        request: what is asked for.
         plan: reads and decides; raises RequestError if the request names what does not exist.
         apply: does it, and returns what came of it, a dataclass. Done again by the same request, it changes nothing more.
         needs_spark: whether it runs in a Spark job.
         confirm: why the pipeline's name has to be typed first; "": it has not.
-        wants_reason: whether the request must have a reason.
         dag: verb of the DAG that does it; "": none, it is a part of another act.
         dry_run: whether its form offers to show the plan alone.
     """

@@ -27,10 +27,7 @@ class BackfillOutcome:
 
     Attributes:
         backfill: its id; None: there was nothing to do.
-        windows: that were computed again.
-        audit: what its audit found.
         sequence: number of its publication; None: it is not published.
-        nothing: why there was nothing to do.
     """
 
     backfill: str | None

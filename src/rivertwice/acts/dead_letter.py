@@ -30,10 +30,8 @@ class AmendOutcome:
     """What came of an amendment. Not the value: a job writes what came of it into its log.
 
     Attributes:
-        place: of the record.
         applies: whether the next backfill of its window counts it; else it is recorded and counted only.
         seq: number of the decision; None: the same request made it before.
-        kind, by, why, created_at: of the decision.
     """
 
     place: str

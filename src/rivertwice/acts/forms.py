@@ -23,11 +23,7 @@ class FormField:
 
     Attributes:
         name: in the request.
-        title: what the form calls it.
-        description: what it takes.
         schema: of its value, as JSON Schema: `type`, and `pattern`, `maxLength`, `format`, `enum` where it has them.
-        is_required: whether it must be given.
-        example: of a value.
         default: what it is if it is not given.
         option: of commands and jobs, as `--from`.
     """
@@ -56,7 +52,6 @@ def fields_of(request: type[Request], *, hidden: bool = False) -> tuple[FormFiel
     """Return the fields that a form has. Not the pipeline, which the form belongs to, and not the reason, which every form asks for.
 
     Args:
-        request: the model.
         hidden: also those that only commands and programs take.
     """
     described = request.model_json_schema()
@@ -85,9 +80,7 @@ def parse_request(act: Act[R, Any], values: Mapping[str, Any], pipeline: str, no
     """Return the checked request for an act.
 
     Args:
-        act: what is asked for.
         values: name of a field to its value; an empty one (None, "", or false where that is the default) is as one that is left out.
-        pipeline: its name.
         now: the time by which a range is in the future; None: a range may lie anywhere.
 
     Raises:

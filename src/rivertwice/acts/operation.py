@@ -18,7 +18,6 @@ class AbandonOutcome:
     """What came of an abandoned operation.
 
     Attributes:
-        operation: its id.
         abandoned: true.
         savepoint: that it was built on; this and what follows is None if it had been abandoned before.
         stopped_after: the last step that was done.

@@ -36,10 +36,8 @@ class ActingProject(Project):
         """Do an act and return what came of it, a dataclass. Nobody is asked, as with `--yes`.
 
         Args:
-            act: its name.
             pipeline: its name, or that of a version.
             by: who does it, for records; None: the user of this process.
-            progress: is passed each line of progress.
             fields: of the act's request, and `reason`.
 
         Raises:

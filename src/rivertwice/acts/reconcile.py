@@ -18,7 +18,6 @@ class ReconcileOutcome:
     """What came of a reconcile.
 
     Attributes:
-        stored: the run as it is stored.
         alerts: kinds of the alerts that fire.
     """
 

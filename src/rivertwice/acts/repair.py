@@ -25,7 +25,6 @@ class FoundRepair:
     Attributes:
         proposal: its windows, and the rows in them.
         plan: of it; None: sessions are only planned from their records, which takes Spark.
-        decision: whether it is made, and whether a person has to approve.
     """
 
     proposal: Proposal

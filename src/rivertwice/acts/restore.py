@@ -17,10 +17,8 @@ class OperationOutcome:
     """What came of a restore.
 
     Attributes:
-        operation: its id.
         savepoint: that it began at; `beginning` or `checkpoint`: none that was there before.
         timeline: the new head.
-        parent: the timeline that it forked from.
         forked_at: last batch of the parent that counts.
         replayed: recorded batches that were replayed with equal results.
         resumed: whether it was interrupted before; None: it was done by an earlier try of the same request.

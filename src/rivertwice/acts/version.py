@@ -62,7 +62,6 @@ class ComparisonOutcome:
     """A stored comparison of versions.
 
     Attributes:
-        run: its name.
         passed: whether the version may serve.
         parity: what differs, row by row; None: a comparison of this name was stored before.
     """

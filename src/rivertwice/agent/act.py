@@ -58,11 +58,8 @@ def start_fall_back(
     """Start the restore of the newest proved savepoint in a new session, so that it outlives the agent.
 
     Args:
-        settings: where things lie.
-        name: name of the pipeline.
         attempt: number of this process for one damage, from 1.
         damaged_at: when the damage was noticed; a head that moved since then needs no further restore.
-        now: the present instant.
     """
     command = [*FALL_BACK, "--pipeline", require_pipeline(name), "--since", to_iso(damaged_at)]
     log = settings.pipeline(name).logs / "restore.log"
@@ -88,9 +85,7 @@ def ask_to_drain(home: PipelineHome, by: str, now: datetime) -> bool:
     """Put the drain marker in place; return False if there is one already.
 
     Args:
-        home: home of the pipeline.
         by: `agent` for an intent; another name makes the marker hold while this process lives.
-        now: the present instant.
     """
     marker = {"format": FORMAT, "by": by, "at": to_iso(now)} if by == "agent" else marker_of(by, now)
     return put_json_if_absent(home.drain, marker)
@@ -133,11 +128,7 @@ def page_over(
     """Record that the causes of alerts are over; without such alerts nothing is done.
 
     Args:
-        settings: where things lie.
-        kinds: kinds of the alerts.
-        pipeline: pipeline of the alerts.
         why: what is true now, for people.
-        now: the present instant.
         subject: only the alerts of this subject; None: the alerts of all subjects.
         but: subjects whose causes last.
     """

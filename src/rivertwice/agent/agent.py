@@ -271,8 +271,6 @@ def run_agent(settings: Settings, stop: threading.Event, drain_s: float | None =
     """Supervise until `stop` is set.
 
     Args:
-        settings: where things lie.
-        stop: set when the agent is to end.
         drain_s: seconds in which its drivers are drained before it ends; None leaves them running.
 
     Raises:

@@ -40,11 +40,8 @@ def record_gate(
     The agent sends them, or the caller (`agent.alert_sender`).
 
     Args:
-        settings: where things lie.
-        pipeline: its name.
         newest: the reconcile, as stored.
         by: who reports, see `Report`.
-        details: fields of the message.
         whole: it compared everything; a reconcile of a range cannot end an alert.
         repair: gives the details of the repair that cures a late share or a defect; only called if there is one.
         left: kinds whose end is left to a repair that is at work, which knows the numbers of before and after.

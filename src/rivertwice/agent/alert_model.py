@@ -264,11 +264,8 @@ def record_failure(state: State, route: str, error: str, wait: timedelta | None,
     """Note that a route does not take messages now, and when it is tried again.
 
     Args:
-        state: before.
-        route: name of the route.
         error: what happened, without any secret.
         wait: what the receiver asked for; None lets the wait double from 10 s to 10 min.
-        now: the present instant.
     """
     before = state.routes.get(route, RouteState())
     failures = before.failures + 1
@@ -286,9 +283,7 @@ def forget(state: State, routes: Mapping[str, Iterable[str]], now: datetime) -> 
     """Drop the closed alerts that every route has, and what no route took for a week.
 
     Args:
-        state: before.
         routes: name to severities of all configured routes, also of those that this process cannot use.
-        now: the present instant.
     """
 
     def is_done(alert: Alert) -> bool:

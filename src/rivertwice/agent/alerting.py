@@ -39,7 +39,6 @@ def select_edges(known: frozenset[str], states: Sequence[AlertState]) -> tuple[l
 
     Args:
         known: names of the rules that fired before.
-        states: the states of the rules now.
     """
     begun = [each for each in states if each.state == FIRING and each.rule.name not in known]
     over = [each for each in states if each.state in (OK, "off") and each.rule.name in known]

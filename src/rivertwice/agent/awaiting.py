@@ -36,11 +36,9 @@ class StreamLook:
     """What one look shows of a stream that is waited for.
 
     Attributes:
-        has_agent: an agent lives.
         desired: the desired state; None: none was recorded.
         given_up: why the agent gave the stream up since the wait began; None: it did not.
         epoch: of the living driver; None: no driver is running.
-        beat: its last heartbeat.
         rises: whether the batch after the last committed one raises the watermark, by the ledger; None: it was not looked up.
     """
 
@@ -61,7 +59,6 @@ class Wait:
         covered: the first batch that was seen to have read as far, with its timeline; None: none was yet.
         quiet_since: since when the driver reports `idle` at the same batch; None: it does not.
         state: WAITS, CAUGHT_UP or FAILED.
-        reason: why it failed.
     """
 
     ends: StoredOffsets

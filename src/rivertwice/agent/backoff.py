@@ -171,7 +171,6 @@ class BackoffPolicy:
 
     Attributes:
         base: wait after the first failure; it doubles with each further one.
-        cap: longest wait.
         window: how far back failures count for the circuit breaker.
     """
 
@@ -191,7 +190,6 @@ class Failure:
 
     Attributes:
         at: when the agent noticed.
-        failure: its class.
         progressed: whether that driver had committed a batch which its predecessor had not.
         epoch: epoch of its lease; None if it never held one.
         message: one line for people.

@@ -87,8 +87,6 @@ class Observed:
         owner: the live process that holds the lease, or None.
         launched: a live driver that the agent started and that does not hold the lease (starting or leaving).
         heartbeat: the last one, of any epoch.
-        drain: the drain marker, if it exists.
-        defined: the project has a definition of this name.
         memory: what the agent remembers, ends already counted.
         position_since: when the agent first saw the last committed batch that the heartbeat reports.
         restoring: pid of the agent's own fall-back while its process lives.

@@ -24,8 +24,6 @@ class Diagnosis:
 
     Attributes:
         symptom: lag, delivery, silence, late, dead, defect, checkpoint, savepoint or retention.
-        evidence: the figures that show it.
-        cause: what is likely wrong. remedy: what to do.
     """
 
     symptom: str

@@ -22,11 +22,8 @@ def drain_all(
     """Ask every living driver to drain, wait for them, and remove the markers again.
 
     Args:
-        settings: where things lie.
-        names: pipelines to look at.
         by: who asks; the markers hold while this process lives, so no driver is started meanwhile.
         seconds: how long the drivers may take, all together.
-        progress: gets a line per driver.
 
     Returns:
         the pipelines whose driver lived.

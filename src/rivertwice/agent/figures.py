@@ -38,7 +38,6 @@ class Measures:
 
     Attributes:
         desired, state: as `rivertwice status` shows them.
-        heartbeat_age_s: age of the driver's last heartbeat.
         lag_records: records in the log beyond the committed offsets.
         lag_s: age of the oldest record that waits, by its own timestamp; 0 if none waits.
         arriving_per_s, read_per_s: records added to the log, and committed, per second of the last minute.

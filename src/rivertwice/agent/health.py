@@ -38,11 +38,9 @@ class StreamObservation:
     """What the home contains now.
 
     Attributes:
-        agent_at: the agent's last heartbeat.
         owner: the live process that holds the lease, or None.
         state: starting, running, idle, draining, unresponsive, restoring, given_up, or down.
         given_up: why the agent starts no driver any more, if so.
-        memory: what the agent remembers of the stream.
     """
 
     intent: Intent | None

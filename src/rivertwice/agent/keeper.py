@@ -58,7 +58,6 @@ class Keeper(threading.Thread):
 
     Attributes:
         what: what it looks after, in one word.
-        every_s: seconds between two rounds.
         join_s: seconds that the agent waits at its end for `end` to be done.
     """
 
@@ -70,9 +69,7 @@ class Keeper(threading.Thread):
         """Create the thread.
 
         Args:
-            settings: settings of the agent.
             names: returns the supervised pipelines.
-            stop: set when the agent ends.
         """
         super().__init__(name=self.what, daemon=True)
         self._settings = settings
@@ -121,9 +118,6 @@ class LogKeeper(threading.Thread):
         """Create the thread.
 
         Args:
-            settings: settings of the agent.
-            stop: set when the agent ends.
-            every_s: seconds between two looks.
             limit: bytes beyond which a log is rotated.
         """
         super().__init__(name="logs", daemon=True)

@@ -22,7 +22,6 @@ class AgentStatus:
     """An agent that lives.
 
     Attributes:
-        beat_at: its last heartbeat.
         pipelines: name to {action, reason} of its last pass.
     """
 

@@ -71,11 +71,8 @@ class FallBack:
     """The restore that the agent started because the live checkpoint is damaged.
 
     Attributes:
-        pid, pid_started: its process.
-        since: when the agent started it.
         attempt: 1 for the first process of this damage; a process that was killed is followed by another.
         outcome: `restored`, `refused` (with the reason), `died` (without a word), or empty while it is under way.
-        message: its message at its end.
         position: (new timeline, batch it forked at), once restored.
     """
 
@@ -111,9 +108,7 @@ class Memory:
         position: the furthest (timeline, batch) known to be committed when a driver failed.
         broken_at: when the agent stopped retrying; a newer intent makes it try again.
         paged: pages already sent for the present driver, or for a contention that lasts.
-        last_start_at: when it last started a driver.
         intended: the write-ahead record.
-        fall_back: the last restore that the agent started by itself.
     """
 
     driver: DriverRef | None = None

@@ -108,12 +108,6 @@ _LETTERS: Remembered[DeadLetterSummary] = Remembered(_MOST_HELD)
 def measure(settings: Settings, name: str, view: PipelineView, now: datetime) -> Measures:
     """Return the figures of a pipeline at `now`. What cannot be read now stays None, and is logged.
 
-    Args:
-        settings: where things lie.
-        name: name of the pipeline.
-        view: what `status` shows about it.
-        now: the present instant.
-
     Raises:
         DefinitionError: its definition cannot be read.
     """

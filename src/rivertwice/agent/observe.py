@@ -44,11 +44,8 @@ def observe(
     """Return what is true of a pipeline, with an end that happened since the last pass already counted.
 
     Args:
-        settings: where things lie.
-        name: name of the pipeline.
         memory: what the agent remembers; its `driver` may be gone meanwhile.
         reap: returns the return code of the agent's own child with that pid once it has ended, else None.
-        now: the present instant.
         position_since: when the agent first saw the last committed batch that the heartbeat reports.
 
     Returns:

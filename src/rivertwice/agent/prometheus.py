@@ -30,10 +30,8 @@ class AlertRule:
         name: stable; also the alert's kind.
         figure: attribute of `Measures`, and metric `rivertwice_<figure>`.
         limit: attribute of `AlertLimits`; empty if `limit_figure` has the limit.
-        severity: `critical` needs a person now.
         says: the fact, with {value} and {limit}.
         meaning: the same without figures, for rules that are written before there are any.
-        remedy: what to look at first.
         limit_figure: attribute of `Measures` that has the limit.
     """
 
@@ -234,8 +232,6 @@ class MetricName:
     Attributes:
         name: as a query writes it; a counter ends in `_total`.
         kind: gauge, counter or summary.
-        labels: what tells its samples from one another.
-        text: what it is.
     """
 
     name: str

@@ -40,10 +40,8 @@ def take_sample(
     """Return what is true of a stream now; a figure that is not known is left out. Pure.
 
     Args:
-        observation: of the stream.
         look: what the agent measured last, if it did.
         before: the last sample's heartbeat, if there was one.
-        now: the present instant.
     """
     wanted = observation.intent is not None and observation.intent.desired == "running"
     beat = observation.heartbeat

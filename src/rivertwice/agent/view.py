@@ -68,7 +68,6 @@ class StreamView:
     """The desired and the observed state of a pipeline's stream. What is not known is None; nothing is guessed.
 
     Attributes:
-        defined: whether the project has its definition.
         timeline: the head; batch, watermark: the last batch of it, and up to where event time is closed.
         lag: records that wait, as of `lag_at`, `lag_age_s` ago: the log may have grown since, or be another.
         catch_up_s: until the lag is gone; None: not known, or never at this pace.

@@ -81,9 +81,6 @@ def report_success(settings: Settings, pipeline: str, place: Place, *, watched: 
     """Report that a task ended well, so that an alert about its failure is over.
 
     Args:
-        settings: where things lie.
-        pipeline: pipeline of the task.
-        place: place of the task.
         watched: the task is the one that watches the stream.
     """
     failed = AlertCause(pipeline, TASK_FAILED, f"{place.dag}.{place.task}")
@@ -174,9 +171,6 @@ class AlertNotifier(BaseNotifier):
     """Reports a task's failure as an alert (docs/howto-watch.md).
 
     A refused form is not a failure: nothing is broken, nothing has started, and the person who filled it in sees the reason.
-
-    Args:
-        pipeline: name of the pipeline.
     """
 
     def __init__(self, *, pipeline: str) -> None:
@@ -204,7 +198,6 @@ class RecoveryNotifier(BaseNotifier):
     """Reports that a task ended well: an alert about its failure is over.
 
     Args:
-        pipeline: name of the pipeline.
         watched: the task watches the stream.
     """
 

@@ -41,7 +41,6 @@ class Announced:
     Attributes:
         until: the days before it, counted from 1970; None: no day yet.
         sequence: publications up to this entry were judged by a reconcile whose days are announced.
-        version: name of the version that served.
     """
 
     until: int | None = None
@@ -83,8 +82,6 @@ def select_days(
     """Return the days that a passed reconcile announces.
 
     Args:
-        announced: what was announced so far.
-        version: that serves.
         sequence: the newest head move or publication that the reconcile judged.
         first_ms: start of the earliest served window (epoch ms), if no day was announced yet; None: nothing is served.
         closed_ms: windows that end at or before it were closed when they were judged (epoch ms).
@@ -239,9 +236,7 @@ def find_days(home: PipelineHome, pipeline: str, run: str, announced: Announced)
 
     Args:
         home: of the pipeline, or of a version.
-        pipeline: its name.
         run: name of the reconcile.
-        announced: what was announced so far.
 
     Raises:
         AirflowSkipException: another version serves, or the rows are final at once, so that no day is ever complete.

@@ -22,7 +22,6 @@ def describe_comparison(stored: StoredComparison, asked: str) -> str:
     """Return the figures of a comparison that passed.
 
     Args:
-        stored: the comparison.
         asked: why the switch is asked for.
     """
     counts = stored.counts
@@ -54,7 +53,6 @@ def describe_exchange(exchange: Exchange, asked: str) -> str:
     """Return what a person should know before a version serves whose rows cannot be compared.
 
     Args:
-        exchange: what is served before and after.
         asked: why the switch is asked for.
     """
     before, after = exchange.before, exchange.after
@@ -102,7 +100,6 @@ def describe_return(choice: AskedSwitch, published: Sequence[Entry]) -> str:
     """Return what a person should know before a version that served before serves again.
 
     Args:
-        choice: the version.
         published: publications of the version that serves now, made while it served.
     """
     parts = [

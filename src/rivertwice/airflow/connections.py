@@ -56,8 +56,6 @@ def kafka_variables(connection: str, conn_type: str | None, extra: Mapping[str, 
 
     Args:
         connection: its id, for messages.
-        conn_type: its type.
-        extra: its extra.
 
     Raises:
         ConfigError: it is of another type, has no address, or has an option about security that our clients lack.
@@ -97,7 +95,6 @@ def aws_variables(
 
     Args:
         connection: its id, for messages.
-        conn_type: its type.
         login: the access key's id.
         password: the secret access key.
         extra: its extra: `endpoint_url`, `region_name`, `aws_session_token`, `profile_name`.

@@ -40,10 +40,7 @@ def planned_by_job(settings: Settings, definition: Definition, arguments: Any, *
     """Return the task that gives the id of a plan which a Spark job made: sessions are only known from their records.
 
     Args:
-        settings: where things lie.
-        definition: of the pipeline.
         arguments: the task that returns those of the job.
-        options: of the task.
     """
     name = definition.name
     look = RivertwiceSparkOperator(
@@ -123,14 +120,7 @@ which starts a run for each date of a range, is refused, and its forms do not of
 
 
 def pipeline_dag(definition: Definition, verb: str, description: str, **options: Any) -> DAG:
-    """Return a DAG of the pipeline, still without tasks; its form is that of the act which it does.
-
-    Args:
-        definition: of the pipeline.
-        verb: what the DAG does.
-        description: what people read about it.
-        options: of this DAG alone.
-    """
+    """Return a DAG of the pipeline, still without tasks; its form is that of the act which it does."""
     name, own = definition.name, definition.airflow
     queue = {} if own.queue is None else {"queue": own.queue}
     if verb in OF_DAG:

@@ -19,8 +19,6 @@ def submit_confs(settings: Settings, resources: SparkResources, *, quick: bool =
     """Return what only the submission can set, as a driver's own start does; the jobs set the SQL settings themselves.
 
     Args:
-        settings: where the project and the connector's jars lie.
-        resources: what the definition says about its jobs.
         quick: the job is a short run (`jvm_confs.is_quick`).
     """
     confs = start_confs(settings, sorted(settings.spark_jars.glob("*.jar")))

@@ -33,7 +33,6 @@ class FormCheck:
     """ASGI middleware that answers 400, with the reason, to a request for a run of one of our DAGs whose form is invalid.
 
     Args:
-        app: the app of Airflow.
         now: the time by which a range is in the future.
     """
 

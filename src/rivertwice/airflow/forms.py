@@ -54,8 +54,6 @@ def check_form(verb: str, conf: Mapping[str, Any], now: datetime | None, pipelin
     """Check the request for a run of a verb's DAG; a field that is left out has its default. A verb without a form passes.
 
     Args:
-        verb: of the DAG.
-        conf: the values that were sent.
         now: the time by which a range is in the future; None: a range may lie anywhere.
         pipeline: name of the pipeline, as a DAG's id has it; None: what has to be typed to confirm is checked by the first task.
 
@@ -73,8 +71,6 @@ def read_form(verb: str, values: Mapping[str, Any], pipeline: str | None, now: d
     """Check the form of a DAG.
 
     Args:
-        verb: of the DAG.
-        values: the fields.
         pipeline: its name, which has to be typed for some acts; None: any name is taken.
         now: the time by which a range is in the future; None: a range may lie anywhere.
 

@@ -60,7 +60,6 @@ def task_lineage(settings: Settings, pipeline: str, reconcile: str | None = None
     """Return the lineage of a task as the provider's `OperatorLineage`.
 
     Args:
-        settings: of the task's process.
         pipeline: its name, or that of a version.
         reconcile: the run that the task stored; its verdicts are the quality of what is served.
     """

@@ -54,7 +54,6 @@ class PipelineLink(BaseOperatorLink):
 
         Args:
             operator: has the name of its pipeline.
-            ti_key: the task instance.
         """
         return page_address(_base(), operator.pipeline)
 
@@ -69,7 +68,6 @@ class ReportLink(BaseOperatorLink):
 
         Args:
             operator: has the name of its pipeline, and says what it stored.
-            ti_key: the task instance.
         """
         return page_address(_base(), operator.pipeline, operator.report_of(ti_key.run_id, ti_key.try_number))
 
@@ -84,7 +82,6 @@ class SuperviseEpoch(BaseOperator):
     The last observation is cached in the asset store, where the UI and the REST API show it; the truth stays in the home.
 
     Args:
-        pipeline: name of the pipeline.
         stream: the asset whose store caches the observation.
         epoch: length of the epoch in seconds.
         grace: seconds a fault may last before it fails the epoch.
@@ -145,7 +142,6 @@ class RivertwiceSparkOperator(SparkSubmitOperator):
     other failure is retried.
 
     Args:
-        settings: where the project, its state and the connector's jars lie.
         definition: of the pipeline; it names pool, connection and resources.
         job: name of the job, a file in `spark_jobs/` of the project, or of the package.
         arguments: the job's arguments; a list, or the output of a task that returns one.

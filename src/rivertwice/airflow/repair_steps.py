@@ -209,7 +209,6 @@ def find_outcome(
         found: what `find` returned.
         answer: what a person answered; None: no person was asked, or the task that asks failed.
         backfill: id of the plan; empty: nothing was left to do; None: nothing was planned.
-        published: whether the backfill was published.
         after: verdict to rows that still differ; None: no reconcile looked.
     """
     from rivertwice.upkeep import RepairOutcome

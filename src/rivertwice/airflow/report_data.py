@@ -30,7 +30,6 @@ def find_report(settings: Settings, pipeline: str, run: str) -> RunReport:
     """Return the report of a run.
 
     Args:
-        settings: where the project lies.
         pipeline: its name, or that of a version.
         run: its name, as the commands and the DAGs show it.
 

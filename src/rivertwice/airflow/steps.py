@@ -114,7 +114,6 @@ def check_reconcile(pipeline: str, rare: str, often: str) -> list[str]:
     """Check the form and return the arguments of the reconcile job.
 
     Args:
-        pipeline: its name.
         rare: the schedule by which everything is compared again.
         often: the schedule by which what changed is compared.
     """
@@ -188,7 +187,6 @@ def plan_backfill(pipeline: str, rare: str, often: str) -> str:
     """Check the form, plan, explain and save; return the backfill's id, or an empty text when nothing is to be done.
 
     Args:
-        pipeline: its name.
         rare: the schedule by which what the newest reconcile found is recomputed.
         often: the schedule by which the late queue is; `none`: there is no such queue.
     """

@@ -58,7 +58,6 @@ class EpochTrigger(BaseTrigger):
     the task failed must not touch the stream. Stop a stream with `rivertwice stop`.
 
     Args:
-        pipeline: name of the pipeline.
         ends_at: end of the epoch, ISO 8601.
         grace: seconds a fault may last.
         poll: seconds between two looks.

@@ -108,7 +108,6 @@ def readable_pipelines(
     Args:
         names: of pipelines or versions.
         user: as Airflow knows the person who asks.
-        session: of Airflow's database.
         method: `GET` for the right to read, `POST` for the right to start a run, as Airflow names them.
     """
     owners = {dag_id(verb, name): name for name in set(names) for verb in VERBS}
@@ -218,11 +217,7 @@ _AWAY = "http://airflow"
 
 
 class AirflowAsUser:
-    """Airflow's REST API, as the person of a request.
-
-    Args:
-        request: the request for the act.
-    """
+    """Airflow's REST API, as the person of a request."""
 
     def __init__(self, request: Request) -> None:
         app: ASGIApp = request.scope[ROOT_APP]

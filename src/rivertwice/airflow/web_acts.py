@@ -318,11 +318,8 @@ def read_audit(
     """Return the newest acts of people.
 
     Args:
-        session: of Airflow's database.
         dags: those of the pipeline that the one who asks may read.
-        acts: that are registered.
         state: of the alerts; who acknowledged one acted, too.
-        pipeline: its name.
     """
     entries = [*_started(session, dags, acts), *_answered(session, dags), *_acknowledged(state, pipeline)]
     return sorted(entries, key=lambda entry: str(entry.at), reverse=True)[:MOST]

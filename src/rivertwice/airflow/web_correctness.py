@@ -63,9 +63,7 @@ def add_runs(name: str, listed: BackfillList, session: Session) -> BackfillList:
     """Return the list of backfills with the DAG run of each, and the runs that are active and have planned nothing yet.
 
     Args:
-        name: of the pipeline.
         listed: what `list_of_backfills` returned.
-        session: of Airflow's database.
     """
     runs = newest_runs(session, name)
     planned = planned_by(session, runs)

@@ -35,7 +35,6 @@ class Field:
 
     Attributes:
         name: its name in the request, and in the DAG run's conf.
-        title: what the form calls it.
         kind: one of the kinds above.
         choices: of a choice.
         required: whether it must be given; one that is left out is not in the conf.
@@ -66,8 +65,6 @@ class Answer:
     """The act answers a run of the verb's DAG that waits for a person; the field `run` names it.
 
     Attributes:
-        task: the task that waits.
-        option: the answer.
         keep: keeps what the person said, once the answer is taken; Airflow gives no task the note of its run.
     """
 
@@ -82,8 +79,6 @@ class ActRequest:
 
     Attributes:
         id: chosen in the browser, the same when it repeats the request.
-        fields: the values that were given.
-        by: name of the person.
     """
 
     pipeline: str
@@ -125,11 +120,8 @@ class Act:
 
     Attributes:
         name: in the address: `POST api/p/PIPELINE/acts/NAME`.
-        title: on the button.
         says: what happens then, in a sentence.
         verb: the verb of the DAG that it belongs to; `backfill` is the DAG `backfill__PIPELINE`.
-        effect: what it does.
-        fields: the values that it takes.
         changes_served: whether served rows may change by it. Then the person types the pipeline's name.
         wants_reason: whether a reason must be given.
         preview: the route below `api/p/PIPELINE` that shows what would happen; None: nothing to show.
@@ -169,13 +161,11 @@ def page_act(
     """Return an act as the page has it: its dialog starts the act's DAG.
 
     Args:
-        act: what is asked for.
         fixed: fields that the browser cannot choose.
         name: in the address; "": the act's own.
         title: on the button; "": the act's own.
         says: what happens, in a sentence; "": what the act says.
         wants_reason: whether a reason must be given; None: if the act needs one, or has to be confirmed.
-        preview: the route that shows what would happen.
     """
     given, is_operate = dict(fixed or {}), act.dag == OPERATE
     fields = [
@@ -233,10 +223,7 @@ def check_act(act: Act, pipeline: str, asked: Mapping[str, Any], by: str, now: d
     """Check a request for an act.
 
     Args:
-        act: the act.
-        pipeline: its name.
         asked: `id`, `reason`, `confirm` and `fields` of the request.
-        by: name of the person.
         now: the time by which a range is in the future; None: a range may lie anywhere.
 
     Raises:

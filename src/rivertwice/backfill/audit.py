@@ -83,10 +83,6 @@ def check_rows(
     """Check a backfill's rows.
 
     Args:
-        plan: what was to be computed.
-        definition: the plan's definition.
-        rows: the backfill's rows of `corrections`.
-        commits: what its commits contain.
         changelog: schema of the changelog; None if there is none to compare with.
     """
     checks = [_check_chunks(plan, rows, commits), _check_schema(definition, rows.schema, changelog)]
@@ -212,10 +208,7 @@ class AuditReport:
     """What an audit found.
 
     Attributes:
-        backfill: id of the backfill.
-        rows: result rows.
         records: accepted records they were computed from.
-        checks: all findings.
         accepted: why a person publishes it although a critical expectation fails; empty: no person did.
     """
 
@@ -241,8 +234,6 @@ def audit_backfill(
     (`expectations/PIPELINE/corrections.json`).
 
     Args:
-        settings: where things lie.
-        plan: the backfill's.
         spark: gives a session if the suite has many rows to judge; None: pandas judges them.
         accepted: why it is to be published although a critical expectation fails; stored with the report.
 

@@ -84,7 +84,6 @@ class ComputeReport:
     Attributes:
         computed: chunks computed now; skipped: chunks that were done already.
         rows: result rows written now.
-        seconds: how long it took.
     """
 
     computed: int
@@ -197,10 +196,7 @@ def describe_thrown(plan: BackfillPlan, definition: Definition, bad: Sequence[Ha
     """Return over which windows the SQL throws, and how all others are computed. Pure.
 
     Args:
-        plan: the backfill.
-        definition: what it computes.
         bad: ranges of event time whose records are to blame (epoch ms).
-        condition: of Spark.
     """
     touched = [(start - plan.window_ms + plan.step, end) for start, end in bad]
     windows = ", ".join(f"{to_iso(from_ms(start))} to {to_iso(from_ms(end))}" for start, end in touched)
@@ -268,11 +264,6 @@ def _compute_sessions(job: Recompute, chunk: Chunk, records: Mapping[str, DataFr
 
 
 def _served_rows(job: Recompute, vanishing: Sequence[PlannedSession]) -> pa.Table:
-    """Return the served rows that are to vanish.
-
-    Raises:
-        RequestError: one of them is not served any more.
-    """
     plan, definition = job.plan, job.definition
     home = job.settings.pipeline(plan.pipeline)
     served = rows_served_by(home, definition, read_sequence(home), path_ledger(home))

@@ -71,8 +71,6 @@ def queue_windows(
     Args:
         arrivals: late rows of committed batches on the head's path.
         publications: the sequence's publications; only those of `semantics` count.
-        semantics: semantics hashes of the head's path.
-        policy: debounce and horizon.
         closed_ms: watermark of the last committed batch on the head's path.
         now: what the debounce is measured against.
     """

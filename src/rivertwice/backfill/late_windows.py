@@ -27,7 +27,6 @@ class LateWindows:
     Attributes:
         ranges: event times to recompute (epoch ms, half-open).
         windows: starts of the windows, as ranges; empty if a start does not identify a window.
-        sessions: the sessions, if windows are sessions.
     """
 
     ranges: tuple[HalfOpenRange, ...]
@@ -40,7 +39,6 @@ class Repairs:
     """The publications that can have repaired something, by when they were made.
 
     Attributes:
-        publications: all of the pipeline.
         semantics: fingerprints of the definitions whose publications count.
         verdicts: of served rows whose windows are looked for.
     """

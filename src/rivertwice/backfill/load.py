@@ -95,9 +95,6 @@ def read_log_map(
     """Return the event times of all records of a definition's only topic that Kafka or the archive has.
 
     Args:
-        spark: the session that reads and decodes.
-        settings: the cluster and the archive.
-        definition: with the decoder.
         block: offsets of a block; None: by the number of records.
         only_archived: leave out what came after the archive's end.
 
@@ -131,9 +128,6 @@ def to_map(topic: str, ranges: OffsetRanges, size: int, table: pa.Table) -> LogM
     """Return the map of blocks of `size` offsets from what was counted of each. Pure.
 
     Args:
-        topic: of the records.
-        ranges: what was read.
-        size: offsets of a block.
         table: `_partition`, `_at` (first offset of the block), `_reason` (null: accepted), `rows`, and the least and largest event
             time, `low` and `high`.
     """
@@ -189,9 +183,6 @@ def look_at_log(
     """Return what a first load would do, or why there is nothing to load; nothing is written.
 
     Args:
-        spark: the session that reads.
-        settings: where everything is stored.
-        bundle: the definition.
         block: offsets of a block of the log's map; None: by the number of records.
         only_archived: leave out what came after the archive's end.
 
@@ -217,12 +208,6 @@ def begin_load(
     """Archive, plan, record, and let the stream's timeline serve: steps 1 to 3. A text says why there is nothing to load.
 
     Args:
-        settings: where everything is stored.
-        bundle: the definition.
-        spark: gives a session.
-        by: who asks.
-        now: the present instant.
-        progress: is passed one line per fact.
         block: offsets of a block of the log's map; None: by the number of records.
 
     Raises:
@@ -290,10 +275,7 @@ def publish_load(settings: Settings, load: FirstLoad, spark: Spark, progress: Pr
     """Publish the windows that no backfill has published yet: step 5. Yields each backfill once it is published.
 
     Args:
-        settings: where everything is stored.
         load: whose windows the stream has closed.
-        spark: gives a session.
-        progress: is passed one line per fact.
 
     Raises:
         LogGapError: a record that a window needs is gone.

@@ -48,7 +48,6 @@ class LoadPlan:
     """What a first load does.
 
     Attributes:
-        topic: of the only source.
         since_ms, before_ms: the windows to load by their start (epoch ms, half-open); size_ms, step_ms: their length, and the time
             between two starts.
         closed_ms: the watermark that the stream would have at the log's end.
@@ -167,8 +166,6 @@ def find_unloaded(
     """Return the windows of a load that no backfill has published yet, by their start (epoch ms).
 
     Args:
-        load: as it is recorded.
-        publications: of the pipeline.
         semantics: of the head's path, whose publications serve.
     """
     published = [

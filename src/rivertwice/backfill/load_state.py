@@ -50,7 +50,6 @@ class UnfinishedLoad:
     """A first load that is not done.
 
     Attributes:
-        pipeline: whose.
         step: its number in `STEPS`.
         process: who works on it on this host (`process 4711`); None if none does.
         load: its id; None before it is recorded.

@@ -132,7 +132,6 @@ class BackfillRequest:
     """The request of a person or of a schedule.
 
     Attributes:
-        pipeline: name of the pipeline.
         range: event time to recompute; None means the windows that the newest reconcile found stale.
         late_at: if set, instead of both, the windows of the late queue that are due at this instant.
         reason: why, in the asker's words; kept with the plan.
@@ -153,10 +152,7 @@ class BatchZone:
     """One committed micro-batch of the head's path, as the zone map from event time to offsets sees it.
 
     Attributes:
-        timeline: the timeline that committed it.
-        batch: its number.
         offsets: topic -> partition -> the range it read.
-        accepted: number of rows it accepted.
         min_event_ms: smallest accepted event time; None if it accepted nothing.
         max_event_ms: largest accepted event time, inclusive.
         trusted: False if another decode ran then: the head's bundle may accept other rows, so it is always read.
@@ -178,8 +174,6 @@ class BackfillView:
     """All that a plan depends on, observed once.
 
     Attributes:
-        pipeline: name of the pipeline.
-        window_ms: size of its windows.
         step_ms: time between the starts of two windows; None if they tumble: the size.
         closed_ms: watermark of the last committed batch on the head's path; None if no batch is committed.
         batches: the zone map, in the path's order.
@@ -188,7 +182,6 @@ class BackfillView:
         archive: topic -> partition -> offsets that the archive's newest segment holds; older: what its older ones do.
         kafka: topic -> partition -> offsets that Kafka has; none of a partition that gave used offsets to other records.
         forks: such partitions, and what Kafka has there.
-        bundle: bundle of the head's timeline.
         semantics: its semantics hash.
         path_semantics: those of the head's path, whose publications serve; empty: only its own.
         sequence: newest entry of the sequence; -1 if there is none.
@@ -356,19 +349,14 @@ class BackfillPlan:
 
     Attributes:
         id: `bf-` and 12 hex digits of what decides the result, so that the same plan is the same backfill.
-        pipeline: name of the pipeline.
-        reason: why it was asked.
-        window_ms: size of the windows.
         step_ms: time between the starts of two windows; None if they tumble: the size.
         ranges: where the windows to publish start, as aligned half-open ranges of epoch milliseconds. Tumbling windows
             also end in them; hopping ones may reach beyond.
         cut: what was asked and is left out.
         as_of: no record at or beyond these offsets counts.
         topic_ids: topic -> id of the topic that the offsets belong to.
-        offsets: records to read.
         archive: the part of `offsets` that the archive gives.
         kafka: the part that Kafka gives; together they are `offsets`, each offset once.
-        chunks: the work, in order.
         bundle: definition to run.
         semantics: its semantics hash; the publication serves only while the head's is the same.
         sequence: newest entry of the sequence when the plan was made.

@@ -35,8 +35,6 @@ def observe_backfill(settings: Settings, pipeline: str, verdicts: tuple[str, ...
     """Observe all that a plan depends on.
 
     Args:
-        settings: where things lie.
-        pipeline: its name.
         verdicts: a window is stale if the newest reconcile found a served row of it so, and it was not published since.
 
     Raises:
@@ -212,7 +210,6 @@ def stale_ranges(home: PipelineHome, verdicts: tuple[str, ...] = (Verdict.LATE,)
     Empty if no window is stale, if no reconcile has run yet, or if the windows cannot be repaired, as for a fold.
 
     Args:
-        home: of the pipeline.
         verdicts: instead of LATE.
     """
     entries = read_sequence(home)

@@ -38,7 +38,6 @@ def plan_backfill(request: BackfillRequest, view: BackfillView, *, chunk_records
     """Turn a request into a plan, without reading or writing.
 
     Args:
-        request: what is asked.
         view: what was observed; for sessions, also what was looked up for the request (`prepare`).
         chunk_records: rows a chunk aims at; a chunk has at least one window.
 

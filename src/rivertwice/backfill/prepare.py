@@ -32,8 +32,6 @@ def make_plan(
     """Return the plan of a request.
 
     Args:
-        settings: where everything is stored.
-        request: what is asked.
         spark: gives a session; only called if windows are sessions, which only their records show.
         chunk_records: rows a chunk aims at.
 

@@ -108,7 +108,6 @@ def find_refusal(
     """Return why a plan cannot be published now, as `publish_backfill` raises it; None: it can.
 
     Args:
-        home: the pipeline's home.
         plan: a plan that is not published.
         entries: the whole sequence.
     """
@@ -141,7 +140,6 @@ def check_sessions_not_older(plan: BackfillPlan, published_sessions: Iterable[tu
     """Refuse a publication that would take records away from a session.
 
     Args:
-        plan: what is to be published.
         published_sessions: backfill and session of each publication that read more.
 
     Raises:
@@ -224,7 +222,6 @@ def check_head(plan: BackfillPlan, line: Timeline | None, closed_ms: int) -> Non
     """Refuse a publication that the head would not serve.
 
     Args:
-        plan: what is to be published.
         line: the head timeline; None before the first start.
         closed_ms: watermark of the last committed batch on its path.
 

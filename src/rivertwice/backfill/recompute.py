@@ -110,7 +110,6 @@ class RetainedLog:
     """What a definition can be run over: closed windows, or settled sessions, and where their records are. Pure except for `look_up`.
 
     Attributes:
-        bundle: of the definition.
         view: what was observed, as it holds for this definition.
         unread: records of batches that were left out, because neither their event times are known nor their records retained.
     """
@@ -524,7 +523,6 @@ def of_keys(spark: SparkSession, rows: DataFrame, definition: Definition, keys: 
 
 
 def _key_types(definition: Definition) -> Mapping[str, str]:
-    """Return key to its type, as declared."""
     _, source = definition.source
     return {name: source.schema_[name] for name in definition.keys}
 
@@ -534,7 +532,6 @@ def _ddl(types: Mapping[str, str]) -> str:
 
 
 def _key_values(text: str, types: Mapping[str, str]) -> tuple[Any, ...]:
-    """Return the values of a key from its text."""
     body = json.loads(text)
     return tuple(_parsed(body[name], kind) for name, kind in types.items())
 

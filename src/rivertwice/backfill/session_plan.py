@@ -62,7 +62,6 @@ def plan_sessions(request: BackfillRequest, view: BackfillView, *, chunk_records
     """Turn a request into a plan that has no id yet.
 
     Args:
-        request: what is asked.
         view: what was observed, and looked up for this request.
         chunk_records: records a chunk aims at; a chunk has at least one session.
         most: sessions at most.
@@ -281,11 +280,8 @@ def survey_sessions(
     """Return the components that are meant. Each is whole, unless it is not settled.
 
     Args:
-        asked: what is meant.
-        read_served: reads what is served now.
         read_truth: reads the sessions that all records make.
         closed_ms: watermark of the last committed batch.
-        gap_ms: the gap.
     """
     margin = 2 * gap_ms
     known = [(span.start_us // 1000, -(-span.end_us // 1000)) for span in read_served(asked.zone)]

@@ -175,8 +175,6 @@ class ChunkRecord:
     """What a chunk's commit contains about itself.
 
     Attributes:
-        chunk: index of the chunk.
-        rows: result rows in the commit.
         records: window start in epoch milliseconds -> accepted records of that window, counted before the transform.
     """
 
@@ -252,11 +250,6 @@ def write_chunk(
     """Commit a chunk's rows.
 
     Args:
-        home: of the pipeline.
-        plan: the backfill's.
-        definition: the one that computed it.
-        result: the rows.
-        record: what the commit contains about itself.
         again: the chunk, or a later one, was committed before.
         declared: an earlier commit of this chunk is kept, and only its rows are gone.
     """

@@ -88,7 +88,6 @@ def plan_stream_load(settings: Settings, definition: Definition) -> StreamLoadPl
     """Return what a load by the stream would do; nothing is written.
 
     Args:
-        settings: the cluster and the archive.
         definition: one that no backfill can load.
 
     Raises:
@@ -128,13 +127,6 @@ def begin_stream_load(
     settings: Settings, bundle: Bundle, plan: StreamLoadPlan, *, by: str, now: datetime
 ) -> StreamLoad:
     """Record a load; from then on every start of the pipeline does it, and continues it.
-
-    Args:
-        settings: where everything is stored.
-        bundle: the definition.
-        plan: what is loaded.
-        by: who asks.
-        now: the present instant.
 
     Raises:
         RequestError: the pipeline began already.

@@ -173,10 +173,7 @@ def draft_plan(
     """Return a plan that has no id yet, and nothing that depends on the kind of windows.
 
     Args:
-        request: what is asked.
-        view: what was observed.
         ranges: where the windows to publish start, as half-open ranges of epoch milliseconds.
-        chunks: the work, in order.
 
     Raises:
         LogGapError: neither the archive nor Kafka has a record that is needed.

@@ -63,7 +63,6 @@ def asks_for(
     """Add NAME and what an act takes; the command, an `ActCommand`, gets `name` and `asked`, the values by the request's fields.
 
     Args:
-        act: its name.
         without: fields that the command does not offer.
         arguments: fields that are written without an option, to whether they must be.
     """
@@ -124,12 +123,6 @@ def do_act(
     """Show what an act would do, and do it with consent; return its result, None if it was not done.
 
     Args:
-        frame: the settings, and how progress is shown.
-        act: name of what is asked for.
-        name: of the pipeline.
-        asked: the fields of its request.
-        consent: whether to do it.
-        question: for people.
         words: from the plan's value, the command that does it, without `--yes`.
     """
     chosen, world, request = prepare_act(frame, act, name, asked, by=consent.by)

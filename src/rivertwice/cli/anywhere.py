@@ -65,7 +65,6 @@ def make_frame(env: Mapping[str, str], values: Mapping[str, Any]) -> Frame:
     """Return how this invocation was called, and set the level of the log.
 
     Args:
-        env: the environment.
         values: `output`, `project`, `home`, `debug`, as given.
     """
     env = dict(env)

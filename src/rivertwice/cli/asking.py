@@ -31,7 +31,6 @@ class Preview:
         value: for programs.
         text: for people.
         refused: whether it cannot be done; the text says why.
-        nothing: whether there is nothing to do.
         code: exit code if nothing is done because of `--dry-run`, or without a yes.
     """
 
@@ -47,10 +46,7 @@ class Consent:
     """Whether a person, or a program by `--yes`, wants what a command does.
 
     Attributes:
-        yes: `--yes` is given.
-        dry_run: `--dry-run` is given.
         reason: why, for the agent's events; None if it is not given.
-        by: who asks.
         words: the words of this call, after the program's name.
     """
 
@@ -68,7 +64,6 @@ class Consent:
         """Show what would be done and return whether to do it; what is to be done is noted in the agent's events.
 
         Args:
-            name: of the pipeline.
             question: for people, without `[y/N]`.
             preview: computes what would be done; not called with `--yes`.
             again: the command that does it; None: this one with `--yes`.
@@ -158,7 +153,6 @@ def changes_unasked(changes: str, *, because: str) -> Callable[[Callable[..., An
 
     Args:
         changes: what it changes, for the table of verbs.
-        because: why no question is needed.
     """
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:

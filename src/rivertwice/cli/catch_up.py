@@ -322,11 +322,9 @@ def finish(
     """Wait until the stream has closed the windows of a load, and publish them; return the backfills of this run.
 
     Args:
-        frame: of the command.
         load: that `begin` gave.
         timeout: seconds without a new micro-batch after which it no longer waits.
         check_driver: raises an error if no driver will ever run.
-        spark: the session of the run.
 
     Raises:
         ServiceError: the stream does not continue.

@@ -49,7 +49,6 @@ def reconcile(frame: Frame, name: str, asked: dict[str, Any]) -> None:
 
 
 def _tell_alerts(frame: Frame, fire: Sequence[str]) -> list[str]:
-    """Return what to say of the alerts that fire."""
     from rivertwice.agent import load_routes
 
     if not fire:

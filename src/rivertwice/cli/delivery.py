@@ -100,11 +100,6 @@ def _not_ended(sink: str) -> Exception:
 
 
 def _chosen(frame: Frame, name: str, sink: str | None, *, again: bool) -> dict[str, Delivery]:
-    """Return the sinks that are asked for.
-
-    Raises:
-        RequestError: there is no such sink, or none at all, or `--again` names none.
-    """
     from rivertwice.core import RequestError
 
     sinks = _sinks(frame, name)

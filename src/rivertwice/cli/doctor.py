@@ -23,7 +23,6 @@ class DoctorCheck:
     """One thing that was looked at.
 
     Attributes:
-        ok: whether it is as it must be.
         remedy: what to do, empty if nothing.
     """
 

@@ -57,7 +57,6 @@ class Basis:
     """What an engine begins with and cannot change; two that are equal give the same results.
 
     Attributes:
-        python: the interpreter.
         code: files of rivertwice and folders of packages, each with its time of change.
         env: variables that Spark, Java, or a package reads when it starts.
         confs: what a JVM of Spark takes only at its start.
@@ -85,12 +84,7 @@ class Basis:
 
 
 def look_at_basis(env: Mapping[str, str], python: str) -> Basis:
-    """Return what an engine would begin with now.
-
-    Args:
-        env: of the client.
-        python: its interpreter.
-    """
+    """Return what an engine would begin with now."""
     settings = Settings.from_env(env)
     jars = connector_jars(settings)
     return Basis(

@@ -136,7 +136,6 @@ class Frame:
 
     Attributes:
         output: `text` or `json`.
-        debug: show tracebacks.
     """
 
     settings: Settings

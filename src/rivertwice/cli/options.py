@@ -176,7 +176,6 @@ def refuse_beside(names: Collection[str], why: str) -> None:
     """Refuse the first of these parameters of the command that runs, if one was given.
 
     Args:
-        names: of parameters.
         why: what follows the option's name: `does not go with ...`.
 
     Raises:

@@ -38,7 +38,6 @@ def parse_place(text: str, setting: str = "the place") -> Place:
     """Return the place that a setting names: `s3://bucket/prefix`, or a folder.
 
     Args:
-        text: the setting's value.
         setting: its variable, as messages name it.
 
     Raises:

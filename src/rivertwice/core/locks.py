@@ -65,7 +65,6 @@ def lock_or_refuse(path: Path, refuse: Callable[[str], Exception]) -> Iterator[N
     """Hold the lock of a file.
 
     Args:
-        path: the file.
         refuse: makes the error from the holder's name, if another process has the lock.
     """
     with lock_if_free(path) as is_held:

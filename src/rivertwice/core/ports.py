@@ -31,7 +31,6 @@ def held_ports(
     """Give free ports that no other process of ours gets meanwhile; hold them until their server has bound them.
 
     Args:
-        count: number of ports.
         before: the `count` ports of the last run; each is given again if it is free.
         patience_s: how long to wait for those: a child of a server that was killed may listen a moment longer.
 

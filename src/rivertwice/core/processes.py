@@ -106,8 +106,6 @@ def is_alive(pid: int | None, started: Started | None, *, lock: Path | None = No
     """Say whether the recorded process itself still runs; a zombie does not.
 
     Args:
-        pid: its id.
-        started: the name of its start.
         lock: a file whose lock the process holds while it lives; it decides if the record cannot be judged here.
     """
     life = look(pid, started)
@@ -142,11 +140,9 @@ def start_detached(
     """Start a command in a new session, so that it outlives this process; its output goes to an open file.
 
     Args:
-        command: program and arguments.
         env: all of its environment.
         cwd: its working directory; None: this process's.
         output: file for standard output and error.
-        pass_fds: descriptors that it inherits.
     """
     return subprocess.Popen(
         list(command),

@@ -40,9 +40,6 @@ class Variable:
     """One environment variable.
 
     Attributes:
-        name: of the variable.
-        meaning: what it sets.
-        default: what holds without it.
         key: the key of the same setting in `rivertwice.yaml`; None if it is not a setting of a project.
     """
 
@@ -165,7 +162,6 @@ def as_variables(file: Path, document: Any) -> dict[str, str]:
 
     Args:
         file: whose folder relative paths begin at; named in messages.
-        document: what the file holds.
 
     Raises:
         ConfigError: it has a key that is not a setting, or a value that is not a text.
@@ -280,7 +276,6 @@ class Settings:
         project: folder that holds `pipelines/`, `dags/`, `expectations/`.
         home: folder of all state (`RIVERTWICE_HOME`, default `PROJECT/.rivertwice`).
         bootstrap: Kafka `bootstrap.servers`; None means the embedded broker's address.
-        spark_master: Spark master URL.
         savepoint_store: `s3://bucket/prefix` for savepoints; None keeps them in the shared place, else in each home.
         shared: place of all data that outlives a host; None: `home`, because there is only one host.
         leases: place of the leases; None: in the shared place, else in each home.

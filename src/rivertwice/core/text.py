@@ -31,8 +31,6 @@ def did_you_mean(name: str, known: Collection[str], prefix: str = "") -> str:
     """Return the end of a message about an unknown name: the nearest known one, or all of them.
 
     Args:
-        name: what was written.
-        known: what can be written.
         prefix: stands before a name where it is written.
     """
     close = nearest(name, known)

@@ -37,7 +37,6 @@ def traced(
     """Make each call of a function a span `rivertwice.NAME`; one that raises is marked as failed, with the exception.
 
     Args:
-        name: of the span.
         attributes: of the call; gets its arguments.
         result: further attributes, of what was returned.
     """

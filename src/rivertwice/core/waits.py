@@ -95,9 +95,7 @@ def retry(
         when: which failures are retried; any other is raised at once. It is not asked about the failure of the last call.
         tries: number of calls, the first included.
         first_wait_s: seconds before the second call.
-        longest_wait_s: limit of each wait.
         spread: wait for a random part of that time, so that writers that collided do not collide again.
-        sleep: function that waits.
         say: is passed each failure that is retried.
     """
 
@@ -129,7 +127,6 @@ def retry_for(
     Args:
         when: which failures are retried; any other is raised at once. It is not asked about the failure of the last call.
         seconds: no call begins after this time.
-        every_s: seconds between two calls.
         say: is passed each failure that is retried.
     """
     from tenacity import stop_after_delay, wait_fixed
@@ -165,8 +162,6 @@ class Attempts:
 
     Attributes:
         failures: runs in a row that failed.
-        last_end: when the last one ended.
-        busy: one is under way.
     """
 
     failures: int = 0

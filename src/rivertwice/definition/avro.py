@@ -31,7 +31,6 @@ class AvroSchema:
 
     Attributes:
         text: the schema as canonical JSON.
-        record: the same, parsed.
     """
 
     text: str
@@ -204,9 +203,6 @@ def rule_findings(
     Every earlier version is compared, not only the last: the log has records of all of them.
 
     Args:
-        rule: the rule to keep.
-        new: the new schema.
-        old: the earlier versions.
         read: takes reader and writer, and returns why the writer's records cannot be read.
     """
     findings = []

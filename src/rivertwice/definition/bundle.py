@@ -25,8 +25,6 @@ class Bundle:
     Attributes:
         id: SHA-256 over the files' paths and bytes, in hex.
         files: path relative to the definition's folder, to bytes.
-        fingerprint: decides resume, replay or refuse.
-        definition: the parsed files.
     """
 
     id: str

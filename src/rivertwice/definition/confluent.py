@@ -154,7 +154,6 @@ def join_proto(text: str, parts: Sequence[Part], name: str, where: str) -> bytes
         text: the compiled file in base64.
         parts: what it imports, in an order in which each comes after its own imports.
         name: what the file is called in the result, where it is the last one.
-        where: for messages.
 
     Raises:
         RequestError: a file is not compiled, or an import is lacking.
@@ -238,10 +237,6 @@ _OF_THE_BODY = ("content-encoding", "content-length", "transfer-encoding")
 
 def registry_client(url: str, options: Mapping[str, Any]) -> SchemaRegistryClient:
     """Return a client of the registry at `url`; nothing is sent yet. Redirects are not followed.
-
-    Args:
-        url: the address.
-        options: of the login.
 
     Raises:
         OSError: a certificate cannot be read.

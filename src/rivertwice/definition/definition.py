@@ -78,7 +78,6 @@ def parse_files(files: Mapping[str, bytes], where: str, *, is_stored: bool = Fal
 
     Args:
         files: relative path to bytes.
-        where: their folder, as messages name it.
         is_stored: an earlier release may have accepted them, so they may have fields that were removed since.
 
     Raises:

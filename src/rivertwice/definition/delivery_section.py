@@ -209,8 +209,6 @@ def find_delivery_conflict(sinks: Mapping[str, Any], topics: Sequence[str], *, f
     """Return the conflict among all sinks together, with the remedy; None if there is none.
 
     Args:
-        sinks: by name.
-        topics: the sources' topics.
         folds: whether the pipeline is a fold.
     """
     places: dict[str, str] = {}

@@ -311,7 +311,6 @@ class FoldSpec:
     """All that a worker needs.
 
     Attributes:
-        name: for messages.
         text: the text of `fold.py`.
         sources: in the order in which a batch reads them; an event gives its source by its number in this order.
         state: field of the state to its type.
@@ -356,8 +355,6 @@ class FoldRun:
         Args:
             state: the key's state as JSON, None if it has none.
             event: the event as JSON.
-            partition: partition of the record.
-            offset: offset of the record.
             source: number of the record's source.
 
         Raises:

@@ -213,7 +213,6 @@ def lint_definition(
     """Return every pitfall, in order.
 
     Args:
-        definition: what to check.
         topics: the current facts of each source's topic, None if they are unknown.
         verdict: the result of the checks of its plan; None: they did not run.
     """

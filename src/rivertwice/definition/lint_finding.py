@@ -27,9 +27,7 @@ class TopicFacts:
     """What Kafka reports about a topic.
 
     Attributes:
-        partitions: how many it has.
         retention: how long it keeps records; None: for ever.
-        compacted: it drops superseded records.
         compacted_after: how long it keeps them at least.
         held: records that each partition holds now.
         middles_ms: the timestamp of each partition's middle record, epoch ms.
@@ -50,7 +48,6 @@ class LintFinding:
     """One check.
 
     Attributes:
-        check: short name of the pitfall.
         state: `holds`, `broken`, `not checked`, or `warns`: nothing is wrong, but it costs something.
         told: what was checked and what it means, or why it was not checked.
         remedy: what to do, or which command checks it; empty when it holds.
@@ -75,10 +72,8 @@ class CheckReport:
     Attributes:
         bundle: id of the definition's files.
         findings: why it is refused, one sentence each; empty if it holds.
-        unchecked: what could not be checked, and why.
         keys: key to why it does not divide the work between tasks.
         risks: expressions that can throw on several records together, which stops the stream.
-        at: when it was checked.
     """
 
     bundle: str
@@ -112,7 +107,6 @@ class Judgement:
         bundle: the definition; None if it cannot be loaded.
         verdict: the result of the checks; None if it cannot be loaded or was not checked.
         broken: why it is refused, one sentence each.
-        unchecked: why it, or a part of it, was not checked.
     """
 
     name: str

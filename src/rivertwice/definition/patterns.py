@@ -186,13 +186,7 @@ class _Reader:
         return ways <= MOST_WAYS
 
     def _look(self, items: Sequence[Any], follow: Ranges, *, bounded: bool) -> tuple[int, Ranges, bool]:
-        """Return how many ways there are through `items`, what may come first, and whether they may be empty.
-
-        Args:
-            items: the items of the parse.
-            follow: what may come after them.
-            bounded: refuse any repetition without bound.
-        """
+        """Return how many ways there are through `items`, what may come first, and whether they may be empty."""
         ways, first, is_empty = 1, follow, True
         for kind, value in reversed(list(items)):
             more, begin, may_be_empty = self._look_at(str(kind), value, first, bounded=bounded)

@@ -32,8 +32,6 @@ def type_findings(name: str, declared: str, possible: Sequence[str], what: str) 
     """Return why a field cannot have its declared type; empty if it can.
 
     Args:
-        name: the field's name.
-        declared: the SQL type in the definition.
         possible: the SQL types that a field of the schema's type can be declared as.
         what: the pinned thing: `reader` or `message`.
     """
@@ -319,7 +317,6 @@ class PinPlan:
 
     Attributes:
         message: full name. text: text of the file, formatted for reviews.
-        changed: whether it differs from the pinned one.
         findings: why it cannot be pinned: missing fields, or records of the pinned message that it could not read.
     """
 
@@ -337,7 +334,6 @@ def plan_pin(data: bytes, message: str | None, fields: Mapping[str, str], before
         message: full name; None: the only message of the compiled file.
         fields: the definition's fields and their SQL types.
         before: the pinned file now.
-        where: the file, for messages.
 
     Raises:
         DefinitionError: it is not such a file, or has no such message.

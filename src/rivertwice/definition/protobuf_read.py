@@ -40,7 +40,6 @@ class ProtoReader:
     """How the records of one source are read.
 
     Attributes:
-        schema: the message type.
         fields: field name to SQL type, as declared.
         framed: Confluent's list of message indexes comes before the message.
     """

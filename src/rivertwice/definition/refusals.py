@@ -15,8 +15,6 @@ class FunctionRefusal:
     """Why some functions are refused.
 
     Attributes:
-        cause: what goes wrong.
-        remedy: what to write instead.
         always: refused even with `compare: false`.
     """
 

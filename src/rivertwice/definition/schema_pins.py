@@ -48,10 +48,8 @@ def parse_pins(files: Mapping[str, bytes], view: str, fields: Mapping[str, str],
 
     Args:
         files: the definition's files, by relative path; only those under `schemas/` are read.
-        view: the source's name.
         fields: the definition's fields and their SQL types.
         framed: records name the id of their writer's schema.
-        where: the definition, for messages.
 
     Raises:
         DefinitionError: a schema is missing, broken, or cannot give the fields; a writer's records cannot be read.

@@ -27,10 +27,8 @@ class RefreshPlan:
     """The changes that a refresh would write.
 
     Attributes:
-        subject: the subject of the versions.
         write: pinned file to text; empty: no file changes.
         known: ids that are pinned already, and stay.
-        new: ids that the refresh pins.
         refused: versions whose records could not be decoded.
         gone: pinned ids that the registry no longer has; they stay, because the log may hold their records.
     """
@@ -59,11 +57,7 @@ def plan_refresh(
     `reader_version`, it is taken from the versions: the newest that has all the definition's fields.
 
     Args:
-        subject: the subject.
-        view: the source's name.
         fields: the definition's fields and their SQL types.
-        pinned: the pinned files now.
-        versions: the subject's versions.
         framed: records name their schema's id; else only the reader is pinned.
         reader_version: version that becomes the reader.
 

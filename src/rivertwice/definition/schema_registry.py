@@ -28,7 +28,6 @@ class SchemaVersion:
 
     Attributes:
         id: the id in the records.
-        text: the schema, as it was registered.
     """
 
     subject: str

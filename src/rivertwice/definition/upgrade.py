@@ -47,11 +47,7 @@ class Way:
         return "; ".join(self.reasons)
 
     def explain_accepted(self, version: str) -> str:
-        """Return why a version is not compared, and the command by which a person lets it serve all the same. Pure.
-
-        Args:
-            version: its name.
-        """
+        """Return why a version is not compared, and the command by which a person lets it serve all the same. Pure."""
         return (
             f"{self.text}; so {version} is not compared, and serves when a person accepts that its rows are others: "
             f"`rivertwice version serve {version} --accept-different --reason TEXT`"
@@ -76,7 +72,6 @@ def decide_way(old: Definition, new: Definition, retyped: Mapping[str, tuple[str
 
     Args:
         old: the definition that serves, under its version's name.
-        new: the definition of the version.
         retyped: column to its type in both results, where they differ, if Spark was asked. A fold's are known without.
     """
     never = tuple(dict.fromkeys(filter(None, (_find_updates(old), _find_updates(new)))))
@@ -102,8 +97,6 @@ def find_no_counterpart(old: Definition, new: Definition, retyped: Mapping[str, 
     """Return why no row of one definition has a counterpart in the other, or None.
 
     Args:
-        old: one definition.
-        new: the other one.
         retyped: column to its type in both results, where they differ.
     """
     if not has_same_windows(old, new):
@@ -186,7 +179,6 @@ class UpgradeDecision:
 
     Attributes:
         way: `same` (no component changed: start it), `resume` (it can continue from the old state), or `refused`.
-        changes: components that differ.
         obstacles: component to the reason why it cannot be carried over; empty unless refused.
         beside: how a version of the changed definition, which runs beside the old one, comes to serve.
     """
@@ -201,8 +193,6 @@ def decide_upgrade(old: Bundle, new: Bundle, recorded: Mapping[str, str]) -> Upg
     """Decide whether `new` can continue from the state that `old` left.
 
     Args:
-        old: the bundle that the timeline runs.
-        new: the wanted definition.
         recorded: the fingerprint that the timeline recorded when it began.
     """
     hashes = old.fingerprint.hashes()

@@ -67,7 +67,6 @@ def place_of_finding(root: yaml.Node | None, path: Sequence[Any], text: str, *, 
     """Return where a finding is, as the beginning of a sentence; empty if the file has no place for it.
 
     Args:
-        root: the file.
         path: of the field, as pydantic gives it.
         text: what is wrong. Of a finding about several fields, what it quotes, or else the field that it names, is the place.
         of_key: the field's name is the place, not its value.
@@ -158,10 +157,7 @@ def describe(error: ValidationError, path: str, text: str | bytes, model: type[B
     """Return pydantic's findings as lines that name file, line, column, field, value and remedy.
 
     Args:
-        error: the findings.
-        path: the file, as messages name it.
         text: the file's content, which was parsed before.
-        model: the fields that the file may have.
     """
     root = compose_yaml(text)
     # A name that is written wrong is an unknown field and a missing one: the first has the remedy.

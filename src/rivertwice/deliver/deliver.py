@@ -158,7 +158,6 @@ class Deliverer:
 
         Args:
             stop: end after the current step.
-            finish: end when no step waits.
             again: forget the sink's position and deliver everything.
 
         Raises:

@@ -124,14 +124,10 @@ def plan_run(
     """Return the run to continue: the newest one if its meaning is the same, else a new one after the committed offsets. Pure.
 
     Args:
-        runs: the runs so far.
-        bundle: the bundle that begins now.
-        meaning: the meaning of the bundle that begins now.
         topic_id: the present id of the source's topic.
         committed: the result of `committed_offsets`.
         ends: the source's ends now; the first run begins there.
         sent_from: the fast topic's ends now.
-        now: the present instant.
 
     Raises:
         LedgerError: the topic was deleted and created again, so that its offsets are other records.

@@ -94,11 +94,9 @@ class View:
     """The content of the tables.
 
     Attributes:
-        head: the head's line.
         batches: committed batches on the head's path, in order: all, or those from the position's own batch on.
         publications: all publications, oldest first.
         seq: newest entry of the sequence.
-        seq_at: when that entry was made.
         held: the line of the position's timeline; None without a position.
         held_closed_ms: watermark of the position's batch.
         held_publications: those of the version that the position belongs to, if another one serves now.
@@ -124,7 +122,6 @@ class DeliveryStep:
         batches: for kind `batches`; in order.
         ranges: for kind `publication`: starts of the windows that it may change, half-open ranges, epoch milliseconds.
         closed_ms: the watermark at `to`.
-        to: the position after the step.
     """
 
     kind: str
@@ -186,7 +183,6 @@ class DeliveredColumns:
     """Result columns of a pipeline: window start, window end, keys, the others, in this order.
 
     Attributes:
-        sessions: whether windows are sessions.
         newest: for a fold with `rows: newest`: the keys are the fold's own, and the window is not part of a row's identity.
         updates_ms: length of windows in milliseconds, if a batch emits every row that it changed: the newest row of a window and
             keys counts, also while the window is open. None: rows are emitted once, when their window closes.
@@ -213,9 +209,6 @@ class DeliveredColumns:
 
         If both versions have the same keys, their rows have the same places, and the other columns are the new ones, so that values
         can be compared; else no row has the place of another one.
-
-        Args:
-            held: the columns of the version that the sink has.
         """
         if held.keys != self.keys:
             return held
@@ -228,7 +221,6 @@ class Holding:
     """What a destination holds of one sink at one moment.
 
     Attributes:
-        position: the sink's position, None if it has none.
         rows: yields keys and plain values in the order of the columns, oldest first; None instead of values: the row was taken away.
         lacks: what the destination has removed by its own rules, in words; may be empty.
     """

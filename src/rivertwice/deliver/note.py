@@ -28,10 +28,8 @@ class Note:
     Attributes:
         position: its last position, None before the first step.
         rows: records delivered by deliverers of this home.
-        delivered_at: the instant of the last step.
         failures: number of failures in a row, without a delivered step between them.
         error: the last error, empty after a step.
-        failed_at: its instant.
         next_attempt: before this instant the agent does not try again.
     """
 

@@ -73,7 +73,6 @@ def position_inside(
     """Return the position of a sink that has a part of a step.
 
     Args:
-        before: the position before the step.
         to: the position after it, with the number of this part.
         records: all records of the step.
         begun: how many of them the sink had before.

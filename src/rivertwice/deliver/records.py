@@ -132,8 +132,6 @@ def rows_at(
 
     Args:
         view: the view that led to the position.
-        position: the sink's.
-        shape: the result's columns at the position.
         reader: reads rows, at least those of the day.
         day: only rows of windows that start on this day (UTC); None: all.
     """
@@ -170,9 +168,6 @@ def records_again(
     Args:
         lacking: key to the row that the destination has instead (`source`, `values`), or None.
         position: the sink's position; no step waits after it.
-        view: the view of the tables.
-        shape: the result's columns.
-        readers: read rows.
     """
 
     def touched(rows: pa.Table) -> pa.Table:
@@ -302,8 +297,6 @@ def diff(
     A row with equal values is not delivered again, whatever its origin; without `only_values` every row is.
 
     Args:
-        held: rows that the consumer has.
-        wanted: those that it shall have.
         only_values: whether equal values are enough.
         columns: of the held rows, if they have other keys; None: they have the same.
     """

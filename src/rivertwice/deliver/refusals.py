@@ -48,14 +48,12 @@ class AsideEntry:
     """A delivery that was set aside.
 
     Attributes:
-        key: the record's key.
         op: `emit`, `correct` or `withdraw`.
         reason: the destination's last reason.
         source: the origin of the row (timeline and batch, or backfill); empty for a withdrawal.
         held: the row of this key that the destination took last (`source`, `values`), None if it took none.
         step: the number of the position with which it was left out last.
         times: how often it was refused.
-        first_at, last_at: instants of the first and the last refusal.
         state: `open`, or `discarded`: it is not tried again.
         why, by: the reason for discarding it, and the person.
     """
@@ -136,11 +134,6 @@ def after_step(
     """Return what the destination lacks after a step.
 
     Args:
-        aside: what it lacked before the step.
-        records: the planned records of the step.
-        refused: those of them that are left out.
-        step: the step's number.
-        now: the present instant.
         asked: a person asked to send them again; a new refusal of these does not count against other records.
     """
     reasons = {refused_record.record.key: refused_record for refused_record in refused}
@@ -200,9 +193,7 @@ def isolate(
     """Find the records that the destination refuses: send halves, in order.
 
     Args:
-        records: the records that were refused as a whole.
         attempt: sends some of them; returns None if they were taken, else the reason.
-        sink: the sink's name, for the message.
 
     Raises:
         ConfigError: the first hundred were refused, and none was taken.

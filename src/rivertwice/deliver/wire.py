@@ -52,7 +52,6 @@ def key_text(shape: DeliveredColumns, values: Sequence[Any]) -> str:
     """Return the key of a row: pipeline, window (not with `rows: newest`) and keys; equal exactly for equal keys, in every version.
 
     Args:
-        shape: the result's columns.
         values: the row's values, in the shape's order.
     """
     plain_values = [plain(value) for value in values[: 2 + len(shape.keys)]]
@@ -79,9 +78,7 @@ def value_text(shape: DeliveredColumns, record: DeliveredRecord, after: Position
     """Return a record's value.
 
     Args:
-        shape: the columns of the parcel.
         record: the record; one that is withdrawn may have other columns.
-        after: the position after its step.
     """
     shape = record.columns or shape
     plain_values = [plain(value) for value in record.values]

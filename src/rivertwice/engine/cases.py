@@ -38,8 +38,6 @@ def hints(definition: Definition, case: Case, dead: Mapping[str, str]) -> list[s
     """Return a sentence for each field of a dead event that the schema does not hold, or whose text has no time zone.
 
     Args:
-        definition: the pipeline's.
-        case: whose events.
         dead: id to reason of events that were not accepted, and were expected to be.
     """
     sentences: list[str] = []
@@ -220,7 +218,6 @@ class CaseResult:
     """The result of a case.
 
     Attributes:
-        case: the case's name.
         batch: rows of the recompute.
         stream: rows the stream emitted.
         late: ids of the events the stream dropped as late, from one of their windows at least.
@@ -259,8 +256,6 @@ def run_cases(spark: SparkSession, folder: Path, definition: Definition | None =
     """Run every case of the pipeline in `folder`, one after the other; a case that cannot be run has failed.
 
     Args:
-        spark: the session to run in.
-        folder: the pipeline's folder.
         definition: the pipeline's definition; None: it is loaded.
     """
     definition = definition or load_definition(folder)

@@ -62,9 +62,7 @@ def check_bundle(
 
     Args:
         home: where the verdict is stored; None: it is not stored.
-        bundle: the definition.
         spark: gives the session to check in; not called if a verdict is stored.
-        now: the present instant.
         where: the folder of the definition's files, as findings name it.
         again: check it even if a verdict is stored.
     """
@@ -95,10 +93,7 @@ def judge_folder(
     Verdicts on the project's pipelines are stored in their homes. Verdicts on examples, which are never started, are not stored.
 
     Args:
-        settings: locations of the project and its home.
-        folder: folder of the definition.
         spark: gives the session to check in; None: only a stored verdict is taken.
-        now: the present instant.
         again: check it even if a verdict is stored.
     """
     name, home = folder.name, None

@@ -58,8 +58,6 @@ def examine_definition(spark: SparkSession, definition: Definition, where: str |
     """Return what Spark finds in a definition.
 
     Args:
-        spark: the session to analyse in.
-        definition: what to check.
         where: the folder of its files, as messages name it; None: its name.
     """
     where, examined = where or definition.name, Examined()

@@ -29,9 +29,6 @@ def compile_stream(spark: SparkSession, definition: Definition, raw: DataFrame, 
 
     Args:
         spark: the session that `raw` belongs to.
-        definition: what to run.
-        raw: a streaming frame with Kafka's columns.
-        observe: whether to collect the observations.
     """
     checks = {view: row_checks(spark, definition, view) for view in definition.streams}
     branches = accepted_branches(definition, raw, checks, observe=observe)
@@ -82,8 +79,6 @@ def key_columns(spark: SparkSession, definition: Definition, start: Column, end:
     transform groups one source; the columns are those of a frame with the source's fields.
 
     Args:
-        spark: the session.
-        definition: its transform.
         start: of the row's window.
         end: of the row's window.
     """

@@ -213,7 +213,6 @@ def decode(
 
     Args:
         raw: Kafka's columns key, value, topic, partition, offset, timestamp, and headers if the source reads them (`reads_headers`).
-        source: schema and rules.
         checks: on which records the SQL throws (`compile.decode_view` knows them).
         details: whether to compute `_detail`; a stream that only counts reasons plans each batch again, and a smaller plan sooner.
         hashed: whether to compute `HASH`.

@@ -57,7 +57,6 @@ def follow_bucket(spec: FoldSpec, text: str | None, frames: Iterable[pd.DataFram
     """Return a bucket's state after all packed events of its keys in a batch, and their rows; the events may come in any order.
 
     Args:
-        spec: the fold.
         text: the bucket's state; None if it has no key.
         frames: the events; a key of another bucket is followed too, but would not be found again.
     """
@@ -140,7 +139,6 @@ def find_hanging(definition: Definition, orders: Mapping[str, pa.Table]) -> Hang
     The event's time is not compared: it only identifies the last event.
 
     Args:
-        definition: the fold's definition.
         orders: name to numbered rows; the others are compared with the first.
     """
     (first, rows), *others = ((name, _newest_rows(definition, table)) for name, table in orders.items())

@@ -45,8 +45,6 @@ def table_rows(definition: Definition, view: str, versions: DataFrame, windows: 
     """Return the versions of a table that each window sees, with the columns of the view.
 
     Args:
-        definition: what to run.
-        view: name of the table's view.
         versions: accepted rows of the source, with `_index`: the batch that read each.
         windows: the window's two columns. With `_close`, the last batch that a window sees, later versions are hidden from it.
     """
@@ -122,8 +120,6 @@ def window_closes(
     """Return windows with `_close`: the path index of the batch that closed each, ALL if none did.
 
     Args:
-        spark: the session.
-        definition: gives the windows' length and columns.
         ends_us: ends of the windows, epoch microseconds.
         watermarks_ms: the watermark of each batch, by path index.
     """
@@ -146,8 +142,6 @@ def late_versions(definition: Definition, view: str, versions: DataFrame, closes
     """Return the versions, and deletes, that arrived after a window that they are valid in had closed, once per such window.
 
     Args:
-        definition: the running definition.
-        view: name of the table's view.
         versions: accepted rows with `_index`.
         closes: result of `window_closes`.
     """
@@ -177,7 +171,6 @@ def stream_intervals(definition: Definition, rows: Mapping[str, DataFrame]) -> D
     """Return the closed intervals of a stream: `_window` and `_records`, one row per block of a view's records.
 
     Args:
-        definition: what to run.
         rows: view to accepted rows, with their watermarks.
     """
     window = definition.window
@@ -244,7 +237,6 @@ def interval_views(
     """Return all views as `transform.sql` sees them.
 
     Args:
-        definition: what to run.
         pairs: stream to accepted rows, once per window that sees them (`_window_end`).
         versions: table to accepted rows with `_index`.
         closes: the windows, and `_close` of each (`tables.table_rows`); None: every window sees all versions.

@@ -37,7 +37,6 @@ def is_quick(*, records: int = 0, batches: int = 0) -> bool:
     """Say whether a run is so short that its JVM is better off with `QUICK_JVM`. Pure.
 
     Args:
-        records: that the run reads.
         batches: that it replays.
     """
     return records <= QUICK_RECORDS and batches <= QUICK_BATCHES

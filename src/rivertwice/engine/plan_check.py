@@ -68,7 +68,6 @@ def place_of(node: Any, whole: Any = None) -> str:
     """Return the place of a node or an expression in the SQL, as the beginning of a sentence; empty if Spark has none.
 
     Args:
-        node: a node of a plan or of an expression.
         whole: the whole expression that contains it; its alias names the column.
     """
     origin = node.origin()

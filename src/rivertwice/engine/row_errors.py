@@ -273,7 +273,6 @@ class _Rows:
     """Rows of a node of a plan that are single records of a view.
 
     Attributes:
-        view: the view's name.
         steps: what was tried before, with whether it is a condition.
         meaning: id of a column to its value, as an expression over the record's fields; None if it is not one.
         window: what stands for the record's window; None: nothing does.
@@ -593,7 +592,6 @@ def _is_never_zero(expression: Any, meant: Mapping[int, Any] | None = None) -> b
     """Say whether a divisor cannot be 0: a number, the count of a group's records, or what `nullif` makes NULL.
 
     Args:
-        expression: the divisor.
         meant: id of a column to what it stands for.
     """
     name = class_of(expression)

@@ -66,8 +66,6 @@ def spark_session(
     are applied. A JVM that is started here listens on the addresses in `Settings.driver_listens`.
 
     Args:
-        settings: location of the jars, and the master.
-        app_name: name the session shows.
         shuffle_partitions: partitions of a shuffle; a checkpoint keeps its first value for ever.
         extra: settings that override the ones made here.
         quick: the session is used for a short run (`jvm_confs.is_quick`), so a JVM that starts here has a quick compiler only.
@@ -311,8 +309,6 @@ def spark_on_demand(
     `extra` applies to it only until the end.
 
     Args:
-        settings: as for `spark_session`.
-        app_name: name the session shows.
         extra: settings that override the usual ones.
         quick: as for `spark_session`.
     """

@@ -108,7 +108,6 @@ def run_in_engine(
     """Run a verb in the engine of the home, and start that if there is none.
 
     Args:
-        settings: of this call.
         verb: what others are told of it.
         words: the words of this call, after the program's name.
         say: is passed a line when something is unusual.

@@ -61,7 +61,6 @@ def broker_properties(
     """Return the properties of a broker that keeps all it has in `folder`.
 
     Args:
-        folder: folder of the broker.
         ports: the ports it listens on (broker, controller).
         advertised_port: the port that clients connect to, if something is in front of the broker's own.
         extra: properties that are added; a list of listeners is appended.
@@ -128,9 +127,7 @@ class BrokerInfo:
     """A broker that answers.
 
     Attributes:
-        bootstrap: its address.
         pid: the embedded broker's process; None if the cluster is not ours.
-        cluster_id: the cluster's id.
     """
 
     bootstrap: str
@@ -150,8 +147,6 @@ def start_broker(
     With a configured address nothing is started: the cluster there must answer.
 
     Args:
-        settings: home of the broker.
-        heap: heap of its JVM.
         advertised_port: the port that clients connect to, if a proxy is in front of it.
         extra: properties besides its own (`broker_properties`); for tests, which need other listeners too.
 

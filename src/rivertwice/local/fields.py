@@ -32,10 +32,7 @@ class FieldGuess:
         kind: the SQL type; None: the field is not taken.
         unit: of a `timestamp` whose value is a number since 1970; None: it is a text.
         why: from what the type was concluded, or why the field is not taken and what to do.
-        sure: how sure that is.
         seen: records in which it has a value.
-        total: all records.
-        distinct: different values.
         largest: the largest share of one value among `seen`.
         example: one value, as JSON.
         form: the form of a time that no definition reads; None: it has none.
@@ -65,7 +62,6 @@ def guess_fields(
     """Return the fields in the order in which they first come.
 
     Args:
-        values: the records.
         known: field to type, as a schema gives it; these are not guessed.
         names_are_given: whether the records exist under these names, so that other names cannot be chosen.
     """

@@ -179,10 +179,8 @@ class Measure:
     """A result column.
 
     Attributes:
-        field: what it is computed from.
         function: one of FUNCTIONS.
         kind: the field's type.
-        why: why it was chosen.
     """
 
     field: str
@@ -338,8 +336,6 @@ class TimedRecord:
     """The times of one record of a sample.
 
     Attributes:
-        partition, stretch, offset: its place.
-        event: its event time.
         stamped: the record's own timestamp; None: it comes from a file.
     """
 
@@ -416,7 +412,6 @@ def choose_length(records: Sequence[TimedRecord], keys: int) -> Chosen:
     """Return the length of a window: the shortest usual one in which a key has enough records.
 
     Args:
-        records: the times of the sample.
         keys: how many values of the key the sample has.
     """
     rates: dict[int, list[float]] = {}
@@ -462,7 +457,6 @@ class Overrides:
 
     Attributes:
         event_time: a field.
-        keys: fields.
         window, watermark: durations.
         columns: `FIELD`, or `FIELD:sum`, `FIELD:mean`, `FIELD:min`, `FIELD:max`.
     """
@@ -479,7 +473,6 @@ class GuessReason:
     """One part of the guess.
 
     Attributes:
-        what: the part.
         value: what was chosen; None: not known, and the file has a gap.
         why: from what it was concluded, or what to do.
         sure: `certain`, `likely`, `a guess`, `unknown`.
@@ -498,13 +491,10 @@ class Guess:
     """A definition and the reasons of its parts.
 
     Attributes:
-        name: of the pipeline.
         view: what the SQL calls the topic.
         fields: all fields of the sample; those without a type are not declared.
         event_time: None: no field can be it, and the definition has a gap.
-        keys: fields.
         measures: the columns beside the count.
-        count_column: its name.
         required: fields that must have a value.
         table: the records are change events, and the definition is the fold that keeps this table; None: they are not.
         findings: the reasons, in the order in which they are shown.

@@ -76,10 +76,8 @@ def fetch_jars(
     """Make `folder` hold exactly the lock's jars; return how many were downloaded.
 
     Args:
-        lock: the jar lock.
         folder: folder of the jars; jars that the lock does not name are removed.
         java: environment with JAVA_HOME, from `java_env`.
-        cache: Ivy's cache.
         progress: is called every second with how many jars are there.
 
     Raises:
@@ -183,9 +181,7 @@ def setup_steps(settings: Settings, *, dev: bool = False, progress: Progress = r
     """Return the steps in order: a name, and what does it and returns what is there now.
 
     Args:
-        settings: where downloads go.
         dev: also the jars that only tests need.
-        progress: is called with how far a download is.
     """
     steps: list[Step] = [
         ("java", lambda: _ensure_java(settings)),

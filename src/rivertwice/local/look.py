@@ -32,7 +32,6 @@ class DelayShare:
     """What a watermark delay would do.
 
     Attributes:
-        delay: of the watermark.
         late: records that would come after their window has closed.
         share: of the records with an event time.
     """
@@ -56,7 +55,6 @@ class FieldPresence:
     """A field that not every record has.
 
     Attributes:
-        field: its name.
         shares: of the records of the beginning, the middle and the end that have a value; one share if the sample is of one piece.
     """
 
@@ -79,9 +77,7 @@ class Look:
         widest: how far at most.
         window: length of the windows below.
         delays: none, and each that makes fewer records late than a shorter one, up to the first that makes none late.
-        windows: how many there are.
         largest_window, usual_window: records in the largest, and in the one in the middle.
-        keys: fields.
         key_values: how many there are.
         most: the most frequent.
         zoneless: fields with times without a zone.

@@ -63,7 +63,6 @@ class SentFile:
 
     Attributes:
         file, sha256: its name, and the digest of its bytes.
-        topic, topic_id: where to.
         records: of the file, in its order, that Kafka has acknowledged.
         ends: partition to the offset after the last of them; at first, where the topic ended before.
         whole: whether these are all.
@@ -85,8 +84,6 @@ class FileToSend:
     """A file and where its records go.
 
     Attributes:
-        path: the file.
-        shape: how it is written.
         zone: of its times that have none; None: they stay texts.
         source: whose topic gets the records; each has its event time as its timestamp.
         key: the field whose text becomes the Kafka key: the first key of the results that the source has; None: no key.
@@ -131,7 +128,6 @@ class FileToSend:
             settings: the cluster, where the topic exists, and the home where it is noted.
             now: the present instant; the timestamp of a record without an event time.
             again: send a file that was sent before once more.
-            progress: told how far it is.
 
         Raises:
             RequestError: the file cannot be read, a line of it holds no record, or it was sent before.
@@ -280,7 +276,6 @@ def plan_file(
     """Return what sends a file to the topic of a source.
 
     Args:
-        definition: whose source it is.
         path: a file that `rivertwice init --from-file` reads.
         view: the source; None: the only one.
         said: how the file is written, instead of what is sniffed.

@@ -136,8 +136,6 @@ def sample_file(path: Path, topic: str, most: int, said: FileOptions | None = No
     """Return a sample of a file, from its beginning, middle and end.
 
     Args:
-        path: the file.
-        topic: the topic that its records are for.
         most: records in the sample.
         said: what is not to be sniffed.
 

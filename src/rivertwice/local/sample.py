@@ -91,12 +91,10 @@ class RecordSample:
 
     Attributes:
         origin: where it comes from, in words: `topic trips`, `file trips.csv`.
-        topic: the topic that the pipeline reads.
         partitions: of the topic; for a file, those that it is to be made with.
         records: at least one.
         skipped: reason to number of records that are not in it.
         held: how many records the topic or file has; None: not known.
-        encoding: how the records are written.
         renamed: column of a file to the field that it becomes, where the two differ.
         paths: field to the path where the records have it, if that is not its name.
         is_file: whether it comes from a file, whose records somebody has still to send.

@@ -70,7 +70,6 @@ def train(settings: Settings, archive: Path) -> None:
 
     Args:
         settings: where the jars and Java are; nothing else of them is used.
-        archive: the file to write.
 
     Raises:
         ServiceError: the broker or the driver failed, or the JVM did not end.

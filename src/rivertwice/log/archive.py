@@ -162,12 +162,8 @@ class ArchiveReport:
     """The result of one run of the archive job.
 
     Attributes:
-        topic: the topic's name.
-        topic_id: its id.
         added: from the first to the last offset that this run archived; another host's chunks may be in between.
         ends: the archive's current end, by partition.
-        records: how many records were added.
-        commits: how many Delta commits were made.
     """
 
     topic: str
@@ -193,11 +189,8 @@ def extend_archive(
 
     Args:
         spark: the session; None reads with a plain consumer, which needs no JVM and suits a few chunks.
-        settings: the cluster and the archive's folder.
-        topic: the topic.
         upto: ends to stop at, by partition; None means Kafka's current ends, or the first open transaction.
         chunk_records: maximum number of records per Delta commit.
-        progress: is passed one line per chunk.
         accept_hole: if Kafka deleted records before they were archived, continue after the hole with another segment; the
             records in the hole can never be read again. If Kafka has other records at archived offsets, let the archive follow it.
         held: the value that `archive_lock` yielded, if the caller holds the lock already.
@@ -318,8 +311,6 @@ def archive_lock(settings: Settings, topic: str, *, patience_s: float = 0.0) -> 
     """Let one process write the archive of a topic; other processes of this host, and other hosts that share it, wait.
 
     Args:
-        settings: location of the archive.
-        topic: the topic.
         patience_s: how long to wait for another host.
 
     Yields:

@@ -42,7 +42,6 @@ class ArchiveTask:
     """What one task reads: records of one topic in the ranges, from some of the archive's files.
 
     Attributes:
-        topic, topic_id: of the records.
         place: of the archive, as text.
         files: (path below the place, bytes, values of partition columns) each.
         ranges: (partition, start, end) each.
@@ -89,8 +88,6 @@ def plan_archive_batch(
     """Return a batch that the archive has whole.
 
     Args:
-        settings: location of the archives.
-        topic_ids: topic to id.
         start: topic to partition to the first offset.
         end: topic to partition to the offset after the last one.
 

@@ -79,8 +79,6 @@ def collect_chunk(spark: SparkSession | None, settings: Settings, origin: Origin
 
     Args:
         spark: the session; None reads with a plain consumer.
-        settings: the cluster.
-        origin: the topic of the records.
         chunk: half-open ranges by partition.
 
     An offset that a transaction left without a record has a row, too (`archive_table.ABSENT`).

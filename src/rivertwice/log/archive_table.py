@@ -195,7 +195,6 @@ class BrokenFile:
 
     Attributes:
         path: path of the file, also if it is missing.
-        how: the damage.
     """
 
     path: Path
@@ -257,7 +256,6 @@ def find_broken(place: Path, sizes: Mapping[str, int], sums: Mapping[str, str]) 
     """Return the data files that are missing, or differ from what was written.
 
     Args:
-        place: folder of the table.
         sizes: the files to check, relative to the folder, with their sizes.
         sums: SHA-256 of the files that have one.
     """
@@ -286,9 +284,6 @@ def require_sound(settings: Settings, topic: str, table: Snapshot, files: Sequen
     """Check that files of an archive are as they were written, before they are read.
 
     Args:
-        settings: location of the archive.
-        topic: the archive's topic.
-        table: an open handle of the archive.
         files: full names of the files; None: all live files.
 
     Raises:

@@ -189,11 +189,7 @@ def bound_event_time(
     of its own clock, if it is configured to. The age of a lost record has no bound.
 
     Args:
-        config: the topic's settings.
-        ranges: what was lost.
         following: partition to timestamp of the first record after the gap, if there is one.
-        now_ms: the present instant.
-        max_future_ms: the source's limit.
     """
     if config.get("message.timestamp.type") == "LogAppendTime":
         return max(following.get(partition, now_ms) for partition in ranges) + max_future_ms

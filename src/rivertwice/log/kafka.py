@@ -259,7 +259,6 @@ def producer(
     """Return an idempotent producer: acknowledged by all replicas, in order, without duplicates.
 
     Args:
-        settings: the cluster.
         on_error: is passed errors that concern no single record.
         transactional_id: the producer sends transactions under this id.
         most_bytes: largest batch that the topic accepts; None: the client's own limit.

@@ -94,7 +94,6 @@ def find_forks(
     """Return where Kafka does not have the record that was read. Pure.
 
     Args:
-        marks: what was read.
         found: the records that Kafka has at the same offsets.
         kept: the half-open range of offsets that Kafka has of each partition.
         compacted: topics from which Kafka removes single records.

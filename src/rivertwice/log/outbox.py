@@ -47,8 +47,6 @@ class Outbox:
         """Create an outbox; it sends nothing until `open`.
 
         Args:
-            settings: the cluster.
-            topic: the target topic.
             name: key of the position, and transactional id.
             transactional: whether records and position are one transaction.
         """
@@ -144,7 +142,6 @@ class Outbox:
         """Send (key, value) pairs and the position; a reader of committed records sees all of them or none.
 
         Args:
-            records: what to send.
             position_after: returns the position, from the number of records that are sent with it.
             in_parts: after `PART_S` the transaction ends with the records that it has by then, at least one.
 

@@ -34,8 +34,6 @@ def read_exactly(settings: Settings, topic: str, ranges: OffsetRanges, *, commit
     that needs one record per offset must count.
 
     Args:
-        settings: gives the Kafka address.
-        topic: the topic.
         ranges: partition to half-open range, which must end at or before Kafka's end.
         committed: leave out records of aborted transactions; False includes them.
 
@@ -198,8 +196,6 @@ def absent_runs(settings: Settings, topic: str, ranges: OffsetRanges) -> Runs:
     The records are read, none is kept: memory grows with the number of runs.
 
     Args:
-        settings: gives the Kafka address.
-        topic: the topic.
         ranges: half-open, ending at or before the first open transaction.
 
     Raises:
@@ -305,7 +301,6 @@ class TopicSample:
     """What was read of a topic.
 
     Attributes:
-        partitions: how many it has.
         held: offsets between the begin and the end of its partitions.
         records: by stretch, in the order of their offsets.
     """
@@ -319,7 +314,6 @@ def plan_stretches(begins: Mapping[int, int], ends: Mapping[int, int], most: int
     """Return which offsets to read: of each partition its share, half of it the oldest and half the newest. Pure.
 
     Args:
-        begins: first offset of each partition.
         ends: the offset after its last.
         most: records in all; a partition gets at least two.
     """

@@ -70,9 +70,6 @@ def archive_files(settings: Settings, topic: str, ranges: OffsetRanges, table: S
     """Return the full names of the archive's files that may have a requested record.
 
     Args:
-        settings: location of the archive.
-        topic: the archive's topic.
-        ranges: requested offsets.
         table: an open handle; None: the archive as it is now.
 
     Raises:
@@ -163,8 +160,6 @@ class ReadPlan:
     """The source of each requested record.
 
     Attributes:
-        archive: ranges taken from the archive.
-        kafka: ranges taken from Kafka.
         missing: ranges that are in neither: (partition, start, end).
         older: ranges taken from the archive's older segments, one mapping per segment.
     """
@@ -181,9 +176,7 @@ def plan_read(
     """Decide where to read: the archive has precedence, the rest comes from Kafka, so each offset is read once.
 
     Args:
-        wanted: the ranges to read.
         archived: the ranges in the archive's newest segment.
-        retained: the ranges that Kafka still has.
         older: the ranges in the archive's older segments; each is followed by a hole.
     """
     below, inside, above = split(drop_empty(wanted), archived)
@@ -232,9 +225,6 @@ def read_ranges(
     Archived records come from the archive, the rest from Kafka; every offset is read once.
 
     Args:
-        spark: the session.
-        settings: the archive's folder and the cluster.
-        topic: the topic.
         ranges: half-open offset ranges by partition.
         count_check: also count the archive's records, so that a damaged archive is an error and not a smaller result.
         topic_id: id of the topic of the offsets; None: the id that Kafka reports now.

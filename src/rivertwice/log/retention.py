@@ -44,8 +44,6 @@ def observe_log(
     """Observe a topic as far as the claims need it.
 
     Args:
-        settings: gives the Kafka address and the archive.
-        topic: the topic.
         claims: decide which record timestamps are read. Records that the archive lacks are always sampled.
         earlier: (monotonic seconds, end offsets) of an earlier observation, from which the rate is measured; None
             counts arrivals for a second. The rate is measured only for a topic with `retention.bytes`.

@@ -145,8 +145,6 @@ def feed_replay_topic(
     header `OFFSET_HEADER`.
 
     Args:
-        settings: gives the Kafka address.
-        name: the temporary topic.
         ranges: partition to half-open offset range; its start becomes offset 0.
         records: Kafka's columns, ordered by offset within each partition.
         absent: partition to how many of its offsets hold no record, as recorded; exactly this number must lack one.
@@ -243,7 +241,6 @@ def await_kafka(settings: Settings, require_starting: Callable[[], None] | None 
     """Wait until Kafka answers at the configured address, or the embedded broker's, and return the cluster's id.
 
     Args:
-        settings: address and credentials.
         require_starting: raises if waiting has no purpose any more; for the embedded broker. None for a Kafka that somebody
             else runs.
 

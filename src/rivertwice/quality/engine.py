@@ -99,7 +99,6 @@ def load_expectations(name: str, declared: Sequence[Mapping[str, Any]], file: st
     """Return the suite as Great Expectations loaded it. Each of its results names its place in `declared` (`place_of`).
 
     Args:
-        name: of the suite.
         declared: its expectations, as in the file.
         file: name of the file, for messages.
 
@@ -148,7 +147,6 @@ def judge_pandas(
 
     Args:
         suite: as `load_expectations` returned it.
-        frame: the rows.
         parameters: values for `$PARAMETER`.
         index: columns that name a row; with them a result names unexpected rows.
         most: maximum number of unexpected values and rows that are listed.

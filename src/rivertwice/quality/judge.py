@@ -59,7 +59,6 @@ class JudgedRows:
 
     Attributes:
         engine: `pandas` or `spark`.
-        rows: how many there were.
         first, last_end: start of the first window and end of the last one.
         windows: starts of the first and the last window (epoch ms), half-open.
         judgements: one for each expectation, in the suite's order.
@@ -80,10 +79,8 @@ def judge_rows(
 
     Args:
         suite: that was checked.
-        definition: whose rows they are.
         rows: with the definition's columns.
         spark: gives a session; called only if there are too many rows for pandas.
-        most_cells: the bound.
     """
     count = rows.dataset().count_rows()
     if not count:
@@ -116,9 +113,6 @@ def _name_rows(
     """Return the unexpected rows of expectations that fail. pandas takes long to name many: of more, some of the first rows are named.
 
     Args:
-        suite: as it is written.
-        definition: whose rows were judged.
-        frame: the rows.
         unexpected: place of an expectation to how many rows are not as expected.
     """
     few = [at for at, count in sorted(unexpected.items()) if 0 < count <= MOST_PLACED]
@@ -213,8 +207,6 @@ def _judgements(
     """Return a judgement for each declared expectation. One that gave no result is errored: it would check nothing.
 
     Args:
-        suite: as it is written.
-        definition: whose rows were judged.
         found: place of an expectation in the suite to Great Expectations' result.
         named: the same to its unexpected rows.
         span: starts of the first and the last window.

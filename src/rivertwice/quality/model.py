@@ -126,10 +126,7 @@ def continue_from(
     """Return what is true after a run: its own judgements, with the windows that failed before and were not judged again.
 
     Args:
-        before: what was true before it.
-        now: what it found.
         judged: starts of the windows that it judged (epoch ms).
-        run: its name.
     """
     failed = {each.id: each for each in before if each.fails}
     return [_continued(failed.get(each.id), each, judged, run) for each in now]

@@ -78,8 +78,6 @@ class Suite:
         path: below the project.
         subject: `windows` or `corrections`.
         sha256: of the file.
-        name: of the suite.
-        expectations: as they are written.
     """
 
     path: str
@@ -174,8 +172,6 @@ def suite_problems(suite: Suite, columns: Sequence[str], accepted: Collection[st
     """Return what is wrong in a suite, one sentence each with the remedy; empty if nothing is.
 
     Args:
-        suite: as it is written.
-        columns: of the rows that it judges.
         accepted: what Great Expectations need not be asked (`question_of`); it is imported for anything else.
     """
     problems: list[str] = []

@@ -58,7 +58,6 @@ class QualityRun:
     Attributes:
         run: the reconcile, or the backfill.
         subject: `windows` or `corrections`.
-        created_at: when it ran.
         judgements: what is true after it.
     """
 
@@ -81,12 +80,9 @@ def store_quality(
     """Append what a run found, once for the run and the suite; say whether it was appended now.
 
     Args:
-        home: of the pipeline.
         run: its name: a reconcile's, or a backfill's.
         suite: as it was written then.
-        judged: the rows.
         judgements: what is true after it.
-        now: the run's time.
         reason: why a person published a backfill although it fails; empty: no person did.
     """
     app = f"quality/{run}/{suite.sha256[:16]}{'/accepted' if reason else ''}"

@@ -55,13 +55,10 @@ def judge_windows(
     """Judge the served rows of some windows, and store what was found; None without a suite.
 
     Args:
-        settings: where the project is.
         home: of the pipeline, or of a version.
-        definition: of the rows.
         spark: gives a session; called only for many rows.
         ranges: starts of the windows (epoch ms), half-open; None: all.
         run: name of the reconcile.
-        now: its time.
         most_cells: a larger frame is judged by Spark.
 
     Raises:
@@ -93,10 +90,6 @@ def rows_in(
     """Return rows of a table by the starts of their windows; nothing is read yet. None if the table does not exist.
 
     Args:
-        place: of the table.
-        version: whose table it is.
-        kind: which table.
-        definition: of the rows.
         ranges: starts of windows (epoch ms), half-open; None: all.
         scope: a further condition.
     """
@@ -130,9 +123,7 @@ class CorrectionsCheck:
     """What a suite says of a backfill's rows.
 
     Attributes:
-        judgements: of the suite's expectations.
         path: of the suite.
-        rows: how many rows were judged.
     """
 
     judgements: tuple[Judgement, ...]
@@ -170,13 +161,9 @@ def judge_corrections(
     """Judge a backfill's rows, and store what was found; None without a suite, or without rows.
 
     Args:
-        settings: where the project is.
-        home: of the pipeline.
         definition: that computed them.
-        backfill: its id.
         rows: those of the table `corrections`.
         spark: gives a session for many rows; None: pandas judges however many there are.
-        now: the present instant.
         accepted: why a person publishes it whatever is found; empty: not accepted.
         most_cells: a larger frame is judged by Spark.
 

@@ -95,7 +95,6 @@ class OpenAlert(CauseOfAlert):
     """An alert that lasts.
 
     Attributes:
-        over_at, resolution: when its cause was over, and why.
         sent_to: routes that have it; waits_for: those that are still to get it.
         repair: the run that proposes a repair. command, acts: what to do next.
         earlier: the newest of the times that the same lasted before, of `earlier_times`.
@@ -157,10 +156,6 @@ def describe_alerts(
     """Return what the page shows of a pipeline's alerts, and of those that concern the whole home. Pure.
 
     Args:
-        settings: for the commands.
-        pipeline: its name.
-        state: of all alerts.
-        routes: that are configured.
         past: lines of `alerts.jsonl`, oldest first.
         repairs: of the pipeline, oldest first.
     """
@@ -263,7 +258,6 @@ def _episodes(past: Iterable[Mapping[str, Any]], pipeline: str) -> dict[tuple[st
 
 
 def _repair(record: RepairRecord) -> RepairView:
-    """Return a repair in words."""
     return RepairView(
         run=record.id,
         outcome=record.outcome,

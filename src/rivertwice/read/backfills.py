@@ -163,10 +163,7 @@ def list_of_backfills(settings: Settings, name: str, skip: int = 0, limit: int =
     """Return the stored backfills, newest first, and the windows that are stale.
 
     Args:
-        settings: where everything is stored.
         name: the version that serves, or `NAME@v2`.
-        skip: number of the newest to leave out.
-        limit: maximum number.
     """
     home = open_serving(settings, name).home
     ids = list_backfills(home)[::-1]

@@ -71,10 +71,8 @@ def read_cell(
     """Return the rows of a key whose windows start in a range, the worst first; others are counted.
 
     Args:
-        settings: where everything is stored.
         name: the version that serves, or `NAME@v2`.
         pair: `served` or `stream`.
-        start: start of the range.
         end: its end, exclusive.
         key: key column to value.
 

@@ -94,14 +94,11 @@ def choose_acts(
     """Return the commands that cure what is wrong with a number, the first one first; empty: nothing is to be done.
 
     Args:
-        address: of the row.
         repaired: the range that a backfill of its window takes; None: such windows cannot be published.
-        is_closed: whether the window is closed.
         is_current: whether what is served shows all that is committed.
         truth_differs: whether what is served differs from the truth that was computed; None: it was not computed.
         verdicts: of the newest reconcile.
         dead: refused records among what the window's batches read.
-        published: who published what is served.
         amendments: decisions about dead letters up to this one are in what is served.
     """
     if not is_closed:
@@ -162,7 +159,6 @@ class Question:
         definition: what the head runs.
         committed: the batches of the head's path.
         batches: those that may have read records of the window.
-        published: who published what is served.
     """
 
     address: Address
@@ -181,11 +177,8 @@ def explain_row(
     """Explain the row of a window and a key.
 
     Args:
-        settings: where everything is stored.
         name: the version that serves, or `NAME@v2`.
-        start: of the window.
         key: as a person writes it: a JSON object, the value alone of a single key, or None if rows have no key.
-        now: the present instant, for the age of the verdict.
         spark: gives a session, and the truth is computed; None: it is not.
 
     Raises:
@@ -394,7 +387,6 @@ def _repaired(definition: Definition, address: Address) -> tuple[datetime, datet
 def _unknown(
     pipeline: PipelineState, address: Address, missing: str | None, *, truth: Truth | None, is_closed: bool
 ) -> tuple[str, ...]:
-    """Return what is not known of the row, and why."""
     unknown = []
     if missing is not None:
         unknown.append(missing.replace("NAME", address.pipeline))

@@ -175,8 +175,6 @@ def describe_nearest(known_ms: Sequence[int], start_ms: int, definition: Definit
 
     Args:
         known_ms: starts of the windows that have rows, in order.
-        start_ms: the instant.
-        definition: whose windows they are.
     """
     if not known_ms:
         return "no window has a row yet; `rivertwice status` shows how far the stream is"
@@ -210,10 +208,8 @@ class PipelineState:
 
     Attributes:
         home: of the version whose rows are explained.
-        served: the table of its served rows.
         definition: what the head runs; shape: how its rows are compared.
         committed: the batches of the head's path.
-        entries: the sequence.
         semantics: of the definitions whose publications serve.
         is_current: whether the served table shows all that is committed.
     """
@@ -344,9 +340,7 @@ def judged_rows(
     """Return the verdicts or causes of the row that hold for the newest reconcile, and those of all rows of its window.
 
     Args:
-        pipeline: of the row.
         chain: the runs that hold for the newest one; None: there is none.
-        address: of the row.
         read: `judgements.read_verdicts` or `read_causes`; no row of another window is read.
     """
     if chain is None:
@@ -369,12 +363,8 @@ def describe_verdicts(
     """Return what the newest reconcile says of a row against the truth: of what is served first, then of the stream.
 
     Args:
-        pipeline: of the row.
         newest: the newest reconcile, with the runs that hold for it; None: there is none.
-        address: of the row.
-        published: the publication that serves its window.
         batches: those that may have read records of the window.
-        now: the present instant.
     """
     if newest is None:
         return ()

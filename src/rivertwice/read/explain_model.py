@@ -38,7 +38,6 @@ class Address:
 
     Attributes:
         pipeline: the version whose rows these are, `NAME` or `NAME@v2`.
-        start, end: of its window.
         key: key column to value.
     """
 
@@ -114,7 +113,6 @@ class Reads:
 
     Attributes:
         batches: how many; first, last: the first and the last of them as TIMELINE/BATCH; None: none.
-        ranges: what they read.
         records: offsets in them.
     """
 
@@ -184,7 +182,6 @@ class NumberChange:
     """What the number was from an instant on.
 
     Attributes:
-        at: from when.
         state: provisional, final, corrected and so on.
         by: batch, publication or head move.
         why: the reason of a backfill or of a head move.
@@ -227,7 +224,6 @@ class Truth:
         values: value column to value; None: no such row.
         records: records of the window that were counted, with the amended ones.
         has_key: whether `records` are those of the key alone.
-        late, late_total: those that came late.
         amended: places of the amended dead letters of the row.
     """
 
@@ -252,18 +248,10 @@ class Explanation:
     """One number, explained.
 
     Attributes:
-        address: which row.
         windows: the definition's windows in words.
         is_closed: whether the head's watermark closed the window; closed_at: when, closed_by: the batch, TIMELINE/BATCH.
         has_served, has_stream: whether there is such a row. has_truth: the same, None: the truth was not computed.
-        columns: the value columns side by side.
-        emitted: who emitted the stream's row; published: who published what is served; or None.
-        reads: from which offsets.
         late, late_total: late records. dead, dead_total: refused ones among what the batches read.
-        history: how the number changed.
-        verdicts: of the newest reconcile.
-        truth: the truth, if it was asked for.
-        unknown: what is not known, and why.
         acts: what to do next; empty: nothing.
     """
 
@@ -303,7 +291,6 @@ class EmittedRow:
 
     Attributes:
         timeline, batch: who emitted it. at: when that was committed.
-        is_on_path: whether the batch is on the head's path.
         is_final: whether the window was closed by then.
     """
 
@@ -366,10 +353,7 @@ def tell_history(
 
     Args:
         emitted: the rows of the address, of all timelines.
-        published: the publications that cover its window.
-        moves: of the head.
         closing: None while the window is open.
-        differs: compares two rows.
     """
     changes = [_of_batch(row, moves) for row in emitted]
     own = [row for row in emitted if row.is_on_path]
@@ -434,13 +418,11 @@ def judge_age(
 
     Args:
         pair: `served` or `stream`.
-        verdict: as stored.
         sequence: the newest entry of the sequence that the reconcile saw.
         batch: the last batch that it saw.
         left_by: number of the head move that left that batch; None: the head's path has it.
         published: number of the publication that serves the window; None: none does.
         last_read: the last batch that may have read a record of the window.
-        is_closed: whether the window is closed now.
     """
     if left_by is not None:
         return f"the head moved after it (sequence {left_by})"

@@ -73,8 +73,6 @@ def gather_reads(
     Args:
         rows: batches that accepted records around it, in order.
         loaded: topic, partition and offsets that a first load by batch took instead of the stream.
-        low_ms: start of the range, epoch milliseconds.
-        high_ms: its end.
     """
     runs: dict[tuple[str, int], list[tuple[int, int]]] = {}
     names: list[str] = []

@@ -30,8 +30,6 @@ def compute_truth(spark: SparkSession, settings: Settings, question: Question) -
     Only batches that may have records of the window are read, by their event times in the ledger (`backfill.zones`).
 
     Args:
-        spark: the session.
-        settings: where everything is stored.
         question: of windows of which the truth of one row is computed (`kinds.facts_of`).
 
     Raises:

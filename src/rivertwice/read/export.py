@@ -138,10 +138,7 @@ class ExportReport:
     """What an export wrote.
 
     Attributes:
-        target: the file or folder.
-        rows, bytes, files: how many.
         sha256: of the file; of a folder, of the lines `SHA256  NAME` of its files, sorted by name.
-        status: what the rows show.
     """
 
     target: Path
@@ -161,10 +158,8 @@ def export_rows(
     gets the target's name in one step. Ended before that, an export leaves the hidden folder and no target.
 
     Args:
-        rows: those to write.
         target: its ending says how: `.jsonl`, `.csv`, `.parquet`. A name without an ending is a folder, with a folder
             `day=YYYY-MM-DD` with a Parquet file for each day.
-        overwrite: replace a target that exists.
         progress: is called with the number of rows that were read.
 
     Raises:

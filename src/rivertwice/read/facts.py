@@ -101,8 +101,6 @@ class Facts:
         published_at: the newest publication, and its number.
         began_at: when the first batch of the head's path was committed.
         reconcile_every: how often a reconcile starts by itself; None: none is scheduled, or its rhythm is not a simple one.
-        compare: whether the definition asks for a comparison.
-        has_room: whether the home's disk has room.
         dead: that too many of the newest records are dead letters, in words; empty: they are not.
         unread: what cannot be read now, with the reason.
     """

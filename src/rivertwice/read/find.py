@@ -129,9 +129,6 @@ def find_rows(settings: Settings, name: str, table: str = SERVED, *, require_cur
     A pipeline's own name means the version that serves; `NAME@v2` means that version, also while another one serves.
 
     Args:
-        settings: of the project.
-        name: of the pipeline.
-        table: which one.
         require_current: refuse rows that do not show all that is committed.
 
     Raises:

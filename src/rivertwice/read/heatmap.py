@@ -146,13 +146,9 @@ class CellVerdict:
     """Verdicts of one pair in the columns, in arrays of one length.
 
     Attributes:
-        starts_ms: start of the window.
         keys: number of the key in `names`, -1 for a verdict on all other rows of its window.
         codes: place of the verdict in `WORDS`.
         rows: for how many rows it stands.
-        late: late records of the row.
-        reasons: in words.
-        names: texts of the keys.
     """
 
     starts_ms: Numbers
@@ -218,11 +214,9 @@ def fill_cells(judged: CellVerdict, shown: Mapping[int, int], count: int, presen
     """Return the cells of the keys that are shown.
 
     Args:
-        judged: the verdicts of the columns.
         shown: number of a key in `judged.names` to its place among those that are shown.
         count: how many keys are shown.
         present: rows that are served; one without its own verdict has that of its window.
-        columns: those that are shown.
     """
     counts = np.zeros((count, columns.count, len(WORDS)), dtype=np.int64)
     late = np.zeros((count, columns.count), dtype=np.int64)
@@ -543,7 +537,6 @@ def _extent(serving: Serving, definition: Definition) -> tuple[int, int]:
 def _choose_columns(
     levels: Sequence[HeatmapLevel], extent: tuple[int, int], asked: HeatmapQuery
 ) -> tuple[HeatmapLevel, Columns]:
-    """Return the level and the columns that are shown. Pure."""
     named = next((level for level in levels if level.name == asked.level), None)
     if asked.level is not None and named is None:
         message = f"there is no level {asked.level[:40]!r}; there are {', '.join(level.name for level in levels)}"

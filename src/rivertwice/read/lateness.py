@@ -81,10 +81,8 @@ def read_lateness(settings: Settings, name: str, start: datetime | None, end: da
     Where the late policy keeps late rows, they are counted up to now. Else those are that the newest reconcile named.
 
     Args:
-        settings: where everything is stored.
         name: the version that serves, or `NAME@v2`.
         start: start of the range of window starts; None: the newest two months.
-        end: its end.
     """
     serving = open_serving(settings, name)
     definition, runs = serving.definition, read_runs(serving.home)

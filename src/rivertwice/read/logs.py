@@ -44,7 +44,6 @@ class LogView:
     """The end of a log.
 
     Attributes:
-        missing: there is no such log.
         cut: bytes before the first line that was looked at.
         again: the log began again, so lines shown before may be missing in between.
         end: where it ends, for the next question.
@@ -72,8 +71,6 @@ def describe_log(
     """Return the end of a log.
 
     Args:
-        settings: where the logs are.
-        name: of the pipeline.
         of: one of `OF`.
         q: only lines with this text, whatever its case.
         level: one of `LEVELS`: only lines of this level or a worse one.

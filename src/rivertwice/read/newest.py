@@ -23,9 +23,7 @@ def newest_rows(rows: Rows, limit: int, *, oldest: bool = False) -> pa.Table:
     condition leaves too few of them, more files are read, each of them once. In memory are `limit` rows and a few batches.
 
     Args:
-        rows: those to choose from.
         limit: at least 1.
-        oldest: the other end.
     """
     time = rows.table.time
     kind = rows.table.files.schema.field(time).type

@@ -29,9 +29,7 @@ class Problem:
     Attributes:
         kind: stable word, one of `now.ORDER`.
         level: one of `LEVELS`.
-        light: the light that shows it.
         what: what is wrong, without a full stop.
-        since: when it began, if that is known.
         touches: what it means for the served numbers; empty: nothing.
         next: what to do: a command in backticks, or an act; empty: nothing.
         tab: the tab of the page where it is seen and acted on.

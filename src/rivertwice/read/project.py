@@ -23,7 +23,6 @@ class Project:
     """A project whose results are read: its pipelines, and the rows of their tables.
 
     Attributes:
-        settings: where the project and its state are.
         require_current: whether `served`, `provisional` and queries refuse rows that do not show all that is committed.
     """
 
@@ -97,8 +96,6 @@ class Project:
         """Return the first rows of a query over the views `NAME`, `NAME__verdicts` and so on (`rivertwice query`).
 
         Args:
-            sql: the query.
-            limit: most rows.
             require_current: refuse if a view of `served` or `provisional` does not show all that is committed; None: as the
                 project was opened.
 

@@ -53,8 +53,6 @@ class Answer:
     """Rows that a query gave.
 
     Attributes:
-        rows: at most as many as were asked for.
-        is_whole: whether there are no more.
         statuses: what each view that was read shows.
     """
 
@@ -82,9 +80,6 @@ def run_query(settings: Settings, sql: str, limit: int, *, require_current: bool
     no others. 3. It runs; its rows are taken one batch after the other, until there are enough.
 
     Args:
-        settings: of the project.
-        sql: the text.
-        limit: most rows.
         require_current: refuse if a view that says what it shows does not show all that is committed.
 
     Raises:

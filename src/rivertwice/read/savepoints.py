@@ -53,7 +53,6 @@ class Race:
         lost: records that neither Kafka nor the archive has.
         only_kafka: records that only Kafka has.
         measured_at: when the agent looked, ISO 8601.
-        text: the same in a sentence.
     """
 
     word: str
@@ -70,7 +69,6 @@ class ProofRace:
 
     Attributes:
         left: how many more batches the stream may commit before it cannot; None: it is not known, because no checkpoint is here.
-        text: the same in a sentence.
     """
 
     left: int | None
@@ -81,7 +79,6 @@ def decide_race(savepoint: str, measured: Mapping[str, Any] | None) -> Race:
     """Return until when a savepoint's records exist.
 
     Args:
-        savepoint: its id.
         measured: the agent's last measurement of the log; None: there is none.
     """
     leases = [] if measured is None else _leases_of(savepoint, measured["leases"])
@@ -128,9 +125,7 @@ def decide_proof_race(batch: int, oldest: int | None, budget: ProofBudget) -> Pr
     A proof compares the state with one that the running checkpoint still has, and may replay a limited number of batches to reach it.
 
     Args:
-        batch: the savepoint's.
         oldest: the first batch whose state the running checkpoint still has; None: it is not here.
-        budget: what a proof may cost.
     """
     if oldest is None:
         return ProofRace(None, "whether it can be proved is seen by the proof: the checkpoint is not on this host")
@@ -169,7 +164,6 @@ class SavepointInputs:
     Attributes:
         path: the head's path; empty before the first start.
         fingerprint: of the head's definition.
-        committed: the batches of the path.
         measured: the agent's last measurement of the log.
         oldest: the first batch whose state the running checkpoint still has; None: it is not on this host.
         protected: savepoint id to the reason why a prune keeps it.
@@ -276,8 +270,6 @@ def describe_savepoint(savepoint: Savepoint, world: SavepointInputs, attempt: st
     """Return what the page shows of a savepoint. Pure.
 
     Args:
-        savepoint: the savepoint.
-        world: what is true around it.
         attempt: why the last attempt gave no proof; None: there was none, or it was not looked at.
     """
     manifest = savepoint.manifest

@@ -177,11 +177,9 @@ def preview_backfill(
     """Return the plan of a backfill, or why there is none.
 
     Args:
-        settings: where everything is stored.
         name: the version that serves, or `NAME@v2`.
         start: start of the range of event time; None, as `end`: the windows that the newest reconcile found stale.
         end: its end, exclusive.
-        reason: kept with the plan.
 
     Raises:
         RequestError: one end is missing, or the range is reversed.
@@ -247,8 +245,6 @@ def count_changes(
     """Return what the newest reconcile says of the served rows of some windows: what a backfill of them would change.
 
     Args:
-        serving: of the pipeline.
-        definition: what its head runs.
         runs: its reconciles; None: nothing is known.
         ranges: window starts.
     """

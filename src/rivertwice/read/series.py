@@ -117,7 +117,6 @@ def describe_series(home: PipelineHome, range_name: str, parts: Iterable[str], n
     """Return the curves of a range.
 
     Args:
-        home: of the pipeline.
         range_name: `1h`, `6h`, `24h` or `7d`.
         parts: names of its partitions, `topic/0`.
         now: its end.
@@ -161,7 +160,6 @@ def from_batches(batches: pa.Table, times: npt.NDArray[np.int64], step_s: int, n
     Args:
         batches: `committed_at`, `read`, `emitted`, `batch_watermark_ms`, `batch_timestamp_ms`; the one before the first step too.
         times: starts of the steps, epoch s.
-        step_s: seconds of a step.
         now: later steps are not known.
     """
     if not batches.num_rows:

@@ -26,8 +26,6 @@ class Serving:
     """The version of a pipeline whose rows are shown.
 
     Attributes:
-        home: of that version.
-        served: the table of its served rows.
         definition: what its head runs; None before the first start.
     """
 

@@ -146,7 +146,6 @@ def describe_letters(
     """Return the dead letters of a pipeline.
 
     Args:
-        home: of the pipeline.
         state: only letters in this state are in the sample.
         reason: only letters that were rejected for this.
         values: whether the sample has the records' values, shortened; else it has their places only.

@@ -155,9 +155,7 @@ def draw_timelines(
         lines: the records of the timelines that are drawn, in order of creation.
         newest: timeline to the number of its newest own batch; one without a batch is left out.
         path: the head's path, root first.
-        entries: the sequence.
         newest_at: returns the newest own batch of a timeline at an instant, None if it had none.
-        left_out: how many timelines are not drawn.
     """
     by_name = {line.timeline: line for line in lines}
     head = path[-1].timeline

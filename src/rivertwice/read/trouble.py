@@ -201,7 +201,6 @@ def sort_trouble(rows: Iterable[Mapping[str, Any]], waiting: Iterable[Mapping[st
     Args:
         rows: verdicts on single rows, of both pairs.
         waiting: verdicts OPEN on all rows of a window.
-        limit: how many of each are kept.
     """
     by_row: dict[tuple[Any, ...], TroubleRow] = {}
     for verdict in rows:

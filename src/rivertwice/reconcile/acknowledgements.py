@@ -33,10 +33,8 @@ class Acknowledgement:
 
     Attributes:
         timeline: it holds for runs that end on this one.
-        run: the reconcile that was acknowledged.
         reasons: what that run reported, by pair; a run with another reason is not covered.
         until: it does not hold from this instant on; None: no date ends it.
-        ended_at, ended_by: when it was ended, and by whom, if a person ended it.
     """
 
     id: str
@@ -91,15 +89,6 @@ def acknowledge(
     now: datetime,
 ) -> Acknowledgement:
     """Record that what a run could not compare is known.
-
-    Args:
-        home: of the pipeline.
-        run: the stored reconcile.
-        rows: its stored verdicts.
-        why: kept with it.
-        by: the person who acknowledges.
-        until: when it ends at the latest.
-        now: the present instant.
 
     Raises:
         RequestError: the run compared something, or the date has passed.

@@ -176,7 +176,6 @@ class RederivedLedger:
 
     Attributes:
         ranges, counts: per batch of the path. by_partition: (path index, part) to counts.
-        defects: fields of the recorded ledger that differ.
         missing: offsets that neither Kafka nor the archive has. doubts: windows they may belong to.
         exchanged: path index to the ranges that hold other records now than the batch read; they are among `missing`.
         fork: what a person must know and do about these.

@@ -86,10 +86,8 @@ def check_ledger_copies(
     """Compare the ledger with its commits and its timelines' records.
 
     Args:
-        pipeline: its name.
         rows: the ledger as it is stored, all timelines.
         path: batches on the head's path, in order.
-        copies: the other copies.
     """
     committed = copies.by_key
     on_path = {(row.timeline, row.batch) for row in path}
@@ -236,9 +234,7 @@ def check_served_rows(
     A served row of the stream with other values is a verdict; here it is only checked whether it names the right batch.
 
     Args:
-        served: the table as it is.
         chosen: the same, as `choose_again` gives it.
-        shape: how rows are addressed.
         wrong_stream: rows of the changelog that are a DEFECT; these are not checked.
         wrong_served: served rows that are a DEFECT; where the served row is right, the correction is what was altered.
     """

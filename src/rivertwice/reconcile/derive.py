@@ -314,7 +314,6 @@ class DerivedLog:
         """Return the judge of the accepted rows.
 
         Args:
-            chain: re-derived watermarks by path index.
             groups: number of the definition that ran, by path index.
             cures: what dead letters should have been; only the truth counts it.
         """

@@ -101,7 +101,6 @@ class Evidence:
     """All that a judge looks at.
 
     Attributes:
-        shape: columns and how they compare.
         closed_ms: windows that end at or before it are closed.
         truth: batch result over all accepted rows.
         expected: batch result over the rows that were not late.
@@ -157,12 +156,7 @@ class Evidence:
         return None
 
     def parts_to_serve(self, published: Set[RowId], closed_ms: int) -> set[RowId]:
-        """Return the rows that must be served though the truth has others, of the windows closed at a watermark.
-
-        Args:
-            published: addresses that a publication serves.
-            closed_ms: the watermark (epoch ms).
-        """
+        """Return the rows that must be served though the truth has others, of the windows closed at a watermark."""
         del published, closed_ms
         return set()
 
@@ -182,7 +176,6 @@ class Evidence:
         """Explain how what the stream correctly emitted differs from the truth.
 
         Args:
-            row: the address.
             dirty: whether any row of its window differs.
         """
         late, amended = len(self.late_of(row)), len(self.amended_of(row))
@@ -194,10 +187,7 @@ class Evidence:
         """Explain what is served of a row if it is not its truth.
 
         Args:
-            row: the address.
-            got: what is served, or None.
             base: what must be served, or None.
-            published: whether a publication serves it.
             late: late records that can explain it; for a publication, those that came after it.
             amended: amendments that can, likewise.
         """
@@ -225,7 +215,6 @@ class ServedEvidence:
     """What the served table holds.
 
     Attributes:
-        rows: served rows by address.
         closed_ms: watermark of the batch the table was last rebuilt at; later windows are not served yet.
         published: starts of the windows whose newest matching publication serves them.
         publication_truth: what publications older than the reconcile must serve: batch result over the rows up to the
@@ -435,11 +424,7 @@ def explain_published_session(evidence: Evidence, session: ServedSession, row: R
 
 @dataclass(frozen=True)
 class StatefulEvidence(Evidence):
-    """What a judge of a fold looks at.
-
-    Attributes:
-        order_dependent: rows that depend on the order in which partitions were read.
-    """
+    """What a judge of a fold looks at."""
 
     order_dependent: OrderDependentRows = field(default_factory=OrderDependentRows)
 

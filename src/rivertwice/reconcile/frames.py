@@ -65,7 +65,6 @@ def verdict_frame(verdicts: Iterable[RowVerdict], judged: Iterable[Mapping[str, 
     sums, `late_share` the largest of any.
 
     Args:
-        verdicts: of single rows.
         judged: of others, in such rows already (`Spread.rows`).
     """
     import pandas as pd

@@ -97,7 +97,6 @@ class LostRecordEffects:
     """All doubts of a reconcile.
 
     Attributes:
-        doubts: about all windows of a span.
         filled: window start to reason, for windows of records that the stream skipped and the archive has.
     """
 
@@ -145,9 +144,7 @@ def find_exchanged(
     """Return path index to the ranges of topics that hold other records now than the batch read, by the digest of these.
 
     Args:
-        rows: batches of the path.
         derived: what the log holds in each batch, by topic.
-        ranges: of each batch.
         unreadable: as `find_unreadable` gave it: what cannot be read completely has another digest.
     """
     exchanged: dict[int, Parts] = {}
@@ -201,10 +198,7 @@ def doubt_after_fork(rows: Sequence[LedgerRow], index: int, chain: Chain, forks:
     """Return the doubt about every window that was open when the log forked: the records that are there now were not read.
 
     Args:
-        rows: batches of the path.
         index: of the first batch that read a record that the log has not any more.
-        chain: the watermarks by path index.
-        forks: where.
     """
     reason = (
         f"{FORKED}{', '.join(map(str, forks))}: Kafka lost records from batch {rows[index].batch} of {rows[index].timeline} on, and gave their "
@@ -235,11 +229,7 @@ def find_doubts(
     """Return which windows lost records may belong to.
 
     Args:
-        rows: batches of the path.
         unreadable: as `find_unreadable` gave it.
-        jumps: what the stream skipped.
-        missing: what neither Kafka nor the archive has.
-        chain: the watermarks by path index.
     """
     doubts: list[LostRecordsDoubt] = []
     for index, unreadable_parts in unreadable.items():
@@ -302,8 +292,6 @@ def count_readable(
     """Return part to the number of records of all batches that can be read, by subtraction of offsets.
 
     Args:
-        ranges: of each batch.
-        missing: what neither Kafka nor the archive has.
         absent: of each batch, topic to partition to how many of its offsets the ledger says to hold no record.
         derived: (number of the batch, part) to how many records were read. It counts where both of the above overlap: in a
             range with absent and lost offsets they cannot be told apart.

@@ -58,9 +58,7 @@ class GateInput:
 
     Attributes:
         counts: pair to verdict to number of result rows.
-        total, partitions: the balance.
         alert_share: late share above which a warning is raised, in total or in any one partition.
-        gaps: what is missing in the log, in words.
         older: pair to the rows among the NOT_COMPARABLE that need not be compared.
         compare: whether the definition asks for a comparison; where it does, a run that could compare nothing fails.
         acknowledged: pair to the words of a person who knows that nothing of it can be compared.
@@ -107,7 +105,6 @@ def warn_of_foreign(gate: Gate, foreign: str | None, before: Mapping[str, Any] |
     What did not pass has its own alerts, which name what is wrong. Nor is it news once its rows were repaired.
 
     Args:
-        gate: of the run.
         foreign: the commit, in words; None: there is none.
         before: the run before, as stored; if it saw the commit, a person has heard of it.
     """

@@ -41,7 +41,6 @@ class JudgedHead:
         touched: those of them whose windows are settled and not in scope, by the row that they are missing from.
         dead: dead letters that the log requires. dead_counts: those recorded, by partition.
         pairs: pairs of record and window; without those that the seal counts.
-        without_output: records that yielded no row, for kinds that have such.
         can_increment: whether a later run may build on this one.
         sieved: what was judged without the driver; `evidence`, `served`, `verdicts` and `late` are of the other windows alone.
     """
@@ -108,7 +107,6 @@ class Totals:
 
     Attributes:
         counts: pair to verdict to rows. partitions, total: the balance.
-        records: what the balance was made of.
         settled_before: counts of the seal, without the verdicts that no longer hold.
     """
 
@@ -130,11 +128,7 @@ def add_up(
     """Return the totals of a run.
 
     Args:
-        view: what it looked at.
-        judged: what that gave.
-        verdicts: all that it judged.
         seal: that it builds on; None: it judged everything.
-        settled: what is known of settled windows that changed.
         touched: verdicts of such rows; they are among `verdicts`.
     """
     evidence = judged.evidence
@@ -199,12 +193,8 @@ def draw_balance(
     """Return the balance per partition, re-derived from the log, and in total, as the changelog counts it.
 
     Args:
-        derived: the log.
-        records: counted in it.
         evidence: with what the stream emitted of windows that a seal does not count.
         definition: of the newest batch.
-        judge: of that definition.
-        without_output: records that yielded no row.
     """
     window = definition.window
     closed_ms = window.closed_ms(derived.chain.closed_ms)

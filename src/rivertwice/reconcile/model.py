@@ -41,7 +41,6 @@ class RowColumns:
         keys: key columns besides the window.
         columns: value columns, in the order of every `Values` tuple.
         tolerances: column to the largest absolute difference that still counts as equal; others are exact.
-        count_column: value column that counts input rows.
     """
 
     keys: tuple[str, ...]

@@ -95,8 +95,6 @@ def derive_ranges(
 
     Args:
         rows: batches of the path, in order.
-        topics: of the definition.
-        genesis: first offsets of the path.
         jumps: path index to where its batch begins instead, after an accepted gap.
     """
     leaps = jumps or {}
@@ -242,8 +240,6 @@ def check_absent(
     A record that the log lost, or that the ledger took for absent, is found here, by partition.
 
     Args:
-        rows: batches of the path.
-        ranges: of each of them.
         counts: (path index, part) to what the log has.
         unreadable: path indexes of batches that cannot be read completely.
         first: path index of the first batch to look at.
@@ -279,8 +275,6 @@ def blame_windows(
     N+1 touch (they were judged late by it). Any other wrong field of N: the windows rows of N touch.
 
     Args:
-        defects: fields the log contradicts.
-        chain: the re-derived watermarks.
         windows: (start, end) of every window that has a row on any side.
         touched: path index to the starts of the windows its rows touch.
     """

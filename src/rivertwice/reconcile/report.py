@@ -83,7 +83,6 @@ class QualityCheck:
     """What a suite adds to the gate of a run.
 
     Attributes:
-        alerts: for the gate.
         described: a line for people.
         is_judged: whether the suite judged the windows; one with a mistake judges nothing, so a later run must look at them again.
     """

@@ -139,12 +139,8 @@ def store_run(
     what it judged; what it builds on is in `increment`.
 
     Args:
-        home: of the pipeline.
-        stamp: of the run.
         verdicts: as `stored_verdicts` gives them.
-        causes: of its verdicts.
         summary: further columns of `reconciles`.
-        increment: what it builds on.
         write: lets executors write the verdicts and causes that they have; committed together with the others.
     """
     tables, is_own = home.tables, True

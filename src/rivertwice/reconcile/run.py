@@ -173,11 +173,8 @@ def reconcile(
 
     Args:
         spark: a session with the Kafka connector.
-        settings: where everything is stored.
-        pipeline: name of the pipeline.
         range: windows to judge; None judges all.
         full: judge everything, and compare it with the seals.
-        now: the run's time.
         progress: gets one line per phase.
         run: name of the run; the same name stores its rows only once.
     """

@@ -29,7 +29,6 @@ class Followed:
     """A session as all records make it, and what the stream made of the same records.
 
     Attributes:
-        truth: the session of all records.
         parts: the sessions of the stream, each within the truth.
         late: positions of records that the stream dropped.
         skipped: positions of records that no batch read.
@@ -58,7 +57,6 @@ def follow_key(arrivals: Iterable[Arrival], gap_us: int, late_us: Sequence[int])
 
     Args:
         arrivals: the key's records, in any order.
-        gap_us: the gap.
         late_us: by path index, the watermark that the batch before ran with: it dropped what had ended by then, and all
             sessions that had ended by then were emitted.
     """
@@ -247,7 +245,6 @@ class KnownRecords:
     """What is known of a key's records, by their positions.
 
     Attributes:
-        times_us: event time of a record.
         knew: returns whether a publication (by its number) knew a record.
         is_cure: returns whether a record is a dead letter that was amended.
     """
@@ -269,11 +266,8 @@ def expected_served_sessions(
     """Return what must be served of those of a key's sessions that publications overlap.
 
     Args:
-        followed: the key's sessions.
         claims: its sessions in all publications that count.
-        known: its records.
         closed_ms: sessions of the stream that end later are not served yet.
-        gap_us: the gap.
         ended: positions of amended records that hold no more.
     """
     former = [row for row in ended if any(known.knew(claim.seq, row) for claim in claims)]

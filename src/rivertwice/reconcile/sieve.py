@@ -96,7 +96,6 @@ class SideTables:
     """Dead letters and kept late rows, compared with the log.
 
     Attributes:
-        findings: what is wrong with them.
         dead: dead letters that the log requires; empty if executors have them.
         dead_counts: those recorded, by partition.
     """

@@ -76,13 +76,8 @@ def keep_as_sealed(
     What users' suites say may have changed meanwhile: a range was judged again, somebody accepted a result or edited the suite.
 
     Args:
-        settings: where the project and its suites are.
-        home: of the pipeline.
         look: in which nothing is new since the seal.
-        decision: that says so.
-        now: the run's time.
         run: its name; None: a new one.
-        phases: of the run.
     """
     seal = look.seal
     assert seal is not None, "without one there is something new"

@@ -32,7 +32,6 @@ class SealedPrefix:
     """The part of the path that was compared before, of which a view holds only what the windows in scope need.
 
     Attributes:
-        scope: the windows that are judged.
         count: how many of the view's first rows are batches of the prefix; the others follow the prefix, without a gap.
         late_ms, batch_ms: their watermarks, as they were proved (epoch ms).
         end_offsets: of the prefix's last batch; all topics.
@@ -80,7 +79,6 @@ class HeadView:
         served, served_stamp: the served table and what it shows, or None.
         jumps: what the path skipped, by the batch that begins after each: accepted gaps, and a first load by batch.
         corrections: the rows that publications published; None: there are none.
-        copies: the other copies of the ledger and of the publications.
         contradicted: fields of the ledger that the copies contradict; `rows` are as the commits have them.
         prefix: what of the path was compared before and is left out here; None: everything is here.
         served_total: rows of the whole served table, which `served` may hold only in part; None: not known.
@@ -167,10 +165,7 @@ class Served:
     """The served table, with what a judge needs to know of it.
 
     Attributes:
-        view: the head, with its publications and the table's stamp.
-        rows: what is served, by address.
         closed_ms: windows that end at or before it are served.
-        late: all late records.
     """
 
     view: HeadView

@@ -57,13 +57,7 @@ def continue_after(settings: Settings, home: PipelineHome, gap: Gap, *, by: str,
 
 
 def decide_acceptance(asked: Gap, present: Gap | None, head_timeline: str | None) -> str | None:
-    """Return the reason why a gap cannot be accepted now, or None. Pure.
-
-    Args:
-        asked: the recorded gap.
-        present: the present gap of its topic, or None.
-        head_timeline: the timeline that serves.
-    """
+    """Return the reason why a gap cannot be accepted now, or None. Pure."""
     if asked.cause != GapReason.EXPIRED:
         return asked.message()
     if head_timeline != asked.timeline:

@@ -68,9 +68,6 @@ def plan_hand_over(settings: Settings, pipeline: str, backlog: Backlog, keep: ti
     """Return which records the stream would skip; nothing is changed.
 
     Args:
-        settings: where everything is stored.
-        pipeline: its name.
-        backlog: of its topic.
         keep: how much of the newest, by timestamps, the stream reads itself; None: twice what a window stays open.
 
     Raises:

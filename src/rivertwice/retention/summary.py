@@ -70,7 +70,6 @@ def decide_archive(finite: bool, waiting: int, clock: Clock, memory: Attempts, n
         waiting: number of records that Kafka has and the archive lacks.
         clock: the clock of the first of them.
         memory: of earlier runs; it is busy while the agent archives any topic: one at a time.
-        now: the present instant.
     """
     if not finite:
         return ArchiveDecision(False, "Kafka keeps the topic for ever")

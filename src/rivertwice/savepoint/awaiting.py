@@ -21,7 +21,6 @@ def select_awaiting(
 
     Args:
         operations: all of the pipeline, oldest first.
-        savepoints: all that exist.
         path: the head's path.
     """
     unproved = {savepoint.id for savepoint in savepoints if savepoint.status != ProofState.PROVED}
@@ -56,9 +55,6 @@ def select_origin(
     """Return the proved savepoint from which a planned operation's savepoint is proved: its origin, else the newest that fits.
 
     Args:
-        restore: the operation.
-        savepoint: its savepoint.
-        savepoints: all that exist.
         path: the path of the savepoint's own timeline.
     """
     fitting = [

@@ -141,7 +141,6 @@ class Savepoint:
 
     Attributes:
         status: `taken`, or `proved` once a replay of recorded batches agreed in output and state.
-        proof: the proof's record, if proved.
     """
 
     manifest: Manifest
@@ -326,7 +325,6 @@ def find_damage(manifest: Manifest, entries: dict[str, FileEntry | None], stored
     """Return what differs between a manifest and the stored files, or None.
 
     Args:
-        manifest: the savepoint's manifest.
         entries: by path, hash and size of a file as it was read; None if it is missing.
         stored: paths of all files that the store has.
     """

@@ -138,8 +138,6 @@ def session_of(settings: Settings, definition: Definition, replayed: Sequence[Le
     """Return a Spark session with a pipeline's pins, for replays.
 
     Args:
-        settings: as for `spark_session`.
-        definition: of the pipeline.
         replayed: the micro-batches that are replayed; None: it is not known yet.
     """
     from rivertwice.engine import NO_CODE_TEXT, is_quick, leave_engine, spark_session, watermark_confs

@@ -23,8 +23,6 @@ class ReplayTopic:
     """A scratch topic that holds a log's records again, from `base` on, at offsets shifted by `base`.
 
     Attributes:
-        topic: the scratch topic.
-        source: the topic whose records it holds.
         base: partition to the source offset that is at offset 0 of the scratch topic.
         absent: partition to (end of a recorded batch, how many offsets from `base` to there hold no record), in order; a scratch
             topic has no such offsets, so later ones move up. A partition without any is not named.
@@ -136,8 +134,6 @@ def plan_watermarks(path: Sequence[LedgerRow], rows: Sequence[LedgerRow], rule: 
 
     Args:
         path: the ledger of the path, from its beginning to the last of `rows` at least.
-        rows: the batches that are replayed.
-        rule: how the definition's sources make the watermark.
     """
     if len(rule.delays_ms) == 1:
         return {}
@@ -183,7 +179,6 @@ def plan_replay(
     """Plan the replay of the batches after a savepoint up to `until`.
 
     Args:
-        manifest: the savepoint.
         rows: the ledger of the savepoint's path.
         until: last batch to replay. With `manifest.batch` no batch is replayed.
         begin: topic to partition to the first offset Kafka still has, for each of the pipeline's topics.

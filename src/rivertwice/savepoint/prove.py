@@ -108,13 +108,9 @@ def prove_savepoint(
     computed from it, or by another definition.
 
     Args:
-        settings: the settings of the home.
-        pipeline: the pipeline's name.
-        savepoint_id: which savepoint.
         batches: how many batches to replay, if the stream commits that number; None takes the budget's.
         wait_seconds: how long to wait for them, in all; None takes the budget's.
         budget: what the proof may cost; a proof that would cost more is recorded as an attempt, with this reason.
-        progress: is called with a line for every step.
         spark: the session to use; None starts the pipeline's own.
 
     Raises:

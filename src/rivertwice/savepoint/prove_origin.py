@@ -155,11 +155,6 @@ def _prove(
 
 
 def _load(session: SparkSession, savepoint: Savepoint, checkpoint: Path) -> StateDigest:
-    """Return the state that a savepoint holds.
-
-    Raises:
-        ReplayMismatchError: Spark cannot load it: a file of it had rotted before the savepoint was taken.
-    """
     try:
         return read_state(session, checkpoint, savepoint.manifest.batch)
     except (Py4JError, PySparkException) as error:

@@ -71,7 +71,6 @@ def decide_unfinished(mark: str, record: Mapping[str, Any] | None, *, now: datet
     Args:
         mark: `deleting.json` or `taking.json`.
         record: the mark's values; None: it went meanwhile.
-        now: the present instant.
 
     Returns:
         FINISH: the deletion was decided; DECIDE: look for leases and a pin again, and delete it if there is none; LEAVE: a
@@ -106,9 +105,7 @@ def describe_damaged_mark(place: Place, name: str, mark: str, why: str) -> str:
 
     Args:
         place: folder or address of the pipeline's savepoints.
-        name: the savepoint's id.
         mark: `deleting.json` or `taking.json`.
-        why: what is wrong with the mark.
     """
     if is_s3(place):
         remove = f"aws s3 rm --recursive {shlex.quote(f'{place}/{name}/')}"
@@ -159,8 +156,6 @@ def select_protected(
     newest proved one of that path stays too, and older ones may be deleted because it exists.
 
     Args:
-        savepoints: all that exist.
-        now: the present instant.
         needed: savepoint id to the interrupted restore that will continue with it.
         damaged: ids whose bytes differ from their manifest; such a savepoint cannot be the newest proved one.
         path: the head's path.
@@ -223,8 +218,6 @@ def protected_savepoints(
     """Return savepoint id to the reason why a prune would keep it now, whatever is asked for.
 
     Args:
-        home: the pipeline's home.
-        now: the present instant.
         savepoints: all that exist, for a caller that has listed them.
     """
     savepoints = list_savepoints(home) if savepoints is None else savepoints
@@ -243,9 +236,6 @@ def remove_savepoints(
     """Delete the named savepoints, in prune's steps; names of savepoints that do not exist are ignored.
 
     Args:
-        home: the pipeline's home.
-        names: ids of the savepoints.
-        now: the present instant.
         newest_too: delete also one that is protected only because it is the newest; for a caller that needs none of them.
 
     Raises:
@@ -315,11 +305,8 @@ def find_holder(
     no pin is missed.
 
     Args:
-        leases: all leases on it.
-        pinned: whether it is pinned.
         proved_since: it was not proved when it was chosen, and is now: it may be the newest proved one.
         needed: an interrupted restore will continue with it.
-        now: the present instant.
     """
     running = sorted(lease.holder for lease in leases if lease.expires_at > now)
     if running:
@@ -337,9 +324,6 @@ def delete_savepoint(
     """Delete one savepoint; return False, and leave it whole, if it is needed meanwhile (`find_holder`).
 
     Args:
-        store: the pipeline's savepoint store.
-        name: its id.
-        now: the present instant.
         proved: it was proved when it was chosen.
         needed: ids with which interrupted restores will continue.
     """

@@ -83,7 +83,6 @@ def estimate_recovery(
     """Return how long a fall-back would take now.
 
     Args:
-        savepoints: all that exist.
         path: the head's path.
         fingerprint: of the head's definition; a fall-back refuses savepoints of another one.
         last: the last committed batch.
@@ -125,8 +124,6 @@ def decide_keep_up(
         estimate: how long a fall-back would take; None: no batch is committed yet.
         objective: `stream.recovery` of the definition; None: the schedule alone takes savepoints.
         awaiting: savepoints of planned restores that are not proved yet, oldest first.
-        memory: of the jobs before.
-        now: the present instant.
         wanted: the desired state is running.
     """
     if memory.busy:
@@ -165,7 +162,6 @@ class RecoveryView:
         objective: `stream.recovery` of the definition in the project; None if it has none, or cannot be read.
         estimate: how long a fall-back would take; None before the first batch.
         awaiting: planned operations whose savepoint is not proved yet, oldest first.
-        savepoints: all that exist.
     """
 
     objective: timedelta | None

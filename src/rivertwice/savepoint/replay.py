@@ -63,7 +63,6 @@ def repartition_state(spark: SparkSession, checkpoint: Path, batch: int, partiti
     Args:
         spark: a session; it starts no query.
         checkpoint: a copy at rest, planned and finished up to `batch`.
-        batch: its last batch.
         partitions: the new number, at least 1.
 
     Raises:
@@ -294,16 +293,12 @@ def replay_recorded(
     """Replay `rows` over the checkpoint copy in `checkpoint_dir`, whose last batch is the one before the first of `rows`.
 
     Args:
-        spark: the session.
-        settings: contain the Kafka address.
         definition: the definition whose state the checkpoint holds.
         checkpoint_dir: a trimmed copy; it is changed, and its last batch is the last row's afterwards.
         rows: the recorded batches, in order, without a gap.
         before: the ledger of the rows' path, from its beginning; needed for several sources.
         topic_override: reads replay topics instead of the definition's topics.
-        progress: is called with a line for every batch.
         one_query: False starts the query once per batch (the slower way, for comparison).
-        deadline: when to stop.
         keep: is called with every batch's result rows after they were compared with the ledger.
 
     Returns:

@@ -18,8 +18,6 @@ def resting_of(home: PipelineHome, parent: str, last: LedgerRow | None) -> Savep
     """Return where a timeline's checkpoint stands, as a savepoint without files.
 
     Args:
-        home: the pipeline's home.
-        parent: the timeline.
         last: the last committed batch of its path; None if there is none.
 
     Raises:
@@ -50,7 +48,6 @@ def require_own_state(line: Timeline, of_last: Timeline, last: LedgerRow) -> Non
     Args:
         line: the timeline whose checkpoint it is.
         of_last: the timeline that owns the last batch of its path.
-        last: that batch.
 
     Raises:
         FingerprintError: the timeline was made by an upgrade and has no batch yet.

@@ -60,10 +60,6 @@ def save_checkpoint(
     """Take a savepoint of a timeline's checkpoint, at rest or while its query runs.
 
     Args:
-        home: the pipeline's home.
-        timeline: whose checkpoint.
-        now: the present instant.
-        reason: why, for people.
         hold: is called with the store and the savepoint's id before the manifest is put, so that its lease is there before
             anybody can choose the savepoint.
 

@@ -44,8 +44,6 @@ class LeaseRecord:
     Attributes:
         epoch: epoch of the holder; it increases by one with every start and is never used twice.
         home: id of the holder's home, which is one host's folder.
-        terms: the terms that the holder promised.
-        released: whether the holder released it.
         by: the holder's process and host, only for people; no decision uses it.
     """
 
@@ -74,7 +72,6 @@ def decide_takeover(held: LeaseRecord | None, *, home: str, unchanged_s: float, 
     """Decide whether to try to take the lease; if several try, the store lets one win.
 
     Args:
-        held: the lease in the object; None if there is none.
         home: id of the home that wants the lease, **whose local lock the caller holds**: a holder of the same home
             is therefore dead.
         unchanged_s: how long the caller has seen the object unchanged, by its own clock, which counts suspension.

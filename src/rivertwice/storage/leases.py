@@ -247,14 +247,9 @@ def take_claim(
     """Take the lease, after waiting as long as its last holder was promised; the caller holds the home's local lock.
 
     Args:
-        store: the store of the lease.
-        home: id of this home.
         by: for people: process, host, timeline.
         floor: newest epoch that is known from another record.
-        terms: the terms that this holder will promise.
         now: the present instant, for people.
-        clock: a monotonic clock.
-        pause: function that waits.
 
     Raises:
         LeaseLostError: the holder renewed it meanwhile, or another starter was faster.
@@ -296,7 +291,6 @@ def shared_lock(
     Args:
         place: the place of this lock only.
         home: id of this home, **whose local lock for the same work the caller holds**.
-        what: name of the locked work, for the message.
         patience_s: how long to wait while another host renews the lock.
         terms: the terms that this holder promises; None: the defaults.
 

@@ -48,9 +48,6 @@ class LogFile:
         On an almost full disk the system may write only a part, and reports it. The part is removed again, because the next line would be
         joined to it, and both would be unreadable. If another process has appended meanwhile, the part stays, and the next line starts a new line.
 
-        Args:
-            line: the line, with its newline.
-
         Raises:
             OSError: the disk had no space for it; the file is unchanged.
         """

@@ -21,8 +21,6 @@ def open_store(place: str | Path, *parts: str, answer_s: float | None = None) ->
     """Return the store at `place`, a folder or `s3://bucket/prefix`; `parts` go below it.
 
     Args:
-        place: the folder or address.
-        parts: names below it.
         answer_s: for S3, abandon a request after this number of seconds and one repetition; None: the default patience.
 
     Raises:

@@ -158,12 +158,7 @@ def repeated(path: Place, doing: str, act: Callable[[dict[str, str] | None], _T]
 
 
 class Snapshot:
-    """A table at one version.
-
-    Attributes:
-        place: the table's place.
-        handle: the open handle of delta-rs.
-    """
+    """A table at one version."""
 
     def __init__(self, place: Place, handle: DeltaTable | None = None) -> None:
         """Open the newest version of a table, or take a handle.

@@ -146,7 +146,6 @@ def properties_of(columns: Sequence[str], skip_by: Sequence[str]) -> dict[str, s
     Every commit reads the statistics of all live files again, so those that no reader uses make it slower from commit to commit.
 
     Args:
-        columns: of the table.
         skip_by: the columns by which readers skip files: only these have statistics, besides each file's number of rows. Those that
             the table lacks are left out; empty: delta-rs' own choice, the first 32.
     """
@@ -218,17 +217,12 @@ class Table:
     learned in ever more pieces, and each commit reads all of them. So it is renewed where the log has a new checkpoint, from which
     it is whole again (delta-rs 1.6: `bench/commits.py`). On S3 no handle is kept: it has the credentials with which it was opened,
     and they may be renewed.
-
-    Attributes:
-        place: the table's place.
     """
 
     def __init__(self, place: Place, *, partition_by: Sequence[str] = (), skip_by: Sequence[str] = ()) -> None:
         """Open nothing yet.
 
         Args:
-            place: the table's place.
-            partition_by: partition columns, for the first write.
             skip_by: for the first write: as for `properties_of`.
         """
         self.place = place
@@ -412,9 +406,6 @@ class Table:
         Args:
             columns: the columns to group by; no other column comes here.
             matching: a condition made of `Where`: only rows for which it is true; files that cannot have one are not read.
-            order: columns by which the groups are ordered.
-            limit: maximum number of groups.
-            skip: number of groups to leave out first.
         """
         with self.borrow() as newest:
             if newest is None:
@@ -502,8 +493,6 @@ class Table:
         A task that is repeated leaves an orphaned file; the table's upkeep removes it.
 
         Args:
-            rows: what is written.
-            schema: of the table.
             change: makes rows of `schema` of the frame's rows.
             partition_by: the partition column, a text: a task writes a file for each value; None: the table has none.
             note: is said of the rows of each file (`NewFile.note`).

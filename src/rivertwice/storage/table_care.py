@@ -59,7 +59,6 @@ class TableShape:
     """The files of a table on disk.
 
     Attributes:
-        files: live data files.
         small_in_one_partition: the largest number of small files (below 16 MB) in one partition.
         removed_kept: how long removed files are kept.
     """
@@ -86,11 +85,7 @@ def parse_interval(text: str, default: timedelta) -> timedelta:
 
 
 class TableCare:
-    """The upkeep and the repair of the table at a place.
-
-    Attributes:
-        place: the table's place.
-    """
+    """The upkeep and the repair of the table at a place."""
 
     def __init__(self, place: Place) -> None:
         """Look at nothing yet; the table need not exist."""
@@ -208,9 +203,6 @@ class TableCare:
 
         Rows, files and their statistics stay. An append that was begun before the change loses against it (ran), so a stream does this
         before its first batch. The change itself loses against another change of the table's properties, and is made at the next start.
-
-        Args:
-            skip_by: the columns by which its readers skip files.
         """
         table = self._table.open()
         if table is None:
@@ -295,7 +287,6 @@ class TableCare:
 
         Args:
             torn: what is torn of the log; on S3 checkpoints alone.
-            aside: folder for the damaged files.
             now: the instant in the new entries.
             files: the folder with the data files, if it is not the table's.
 
@@ -424,7 +415,6 @@ def _commit_of_nothing(now: datetime) -> bytes:
 
 
 def _describe_mended(torn: Sequence[TornEntry]) -> str:
-    """Return what mending does, for people. Pure."""
     checkpoints = ", ".join(str(entry.version) for entry in torn if entry.is_checkpoint)
     entries = ", ".join(str(entry.version) for entry in torn if not entry.is_checkpoint)
     parts = [f"checkpoint {checkpoints} set aside, the log is read without it"] if checkpoints else []

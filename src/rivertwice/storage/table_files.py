@@ -55,7 +55,6 @@ class DataFile:
     """A live data file, as the table's log describes it.
 
     Attributes:
-        path: below the table's place.
         size: bytes.
         partition: values of the partition columns.
         rows: how many it has; None: the log has no statistics of it.
@@ -77,13 +76,7 @@ class DataFile:
 
 
 class TableFiles:
-    """The files of one version of a table.
-
-    Attributes:
-        place: the table's place.
-        schema: of its rows.
-        files: the live data files.
-    """
+    """The files of one version of a table."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         """Read the list of files from the log."""
@@ -170,7 +163,6 @@ class TableFiles:
         """Return rows as a frame of Spark, wherever the session's executors run.
 
         Args:
-            spark: the session.
             schema: columns to return; one that a file lacks is null.
             cache: folder for copies of files on S3 in a local session.
             uris: full names of the files to read, of those that the version has; None: all.
@@ -196,7 +188,6 @@ class TableFiles:
         """Return what a function makes of rows, read and computed by executors, which reach the place under the same name.
 
         Args:
-            spark: the session.
             schema: of what `change` returns.
             change: gets rows in pieces of at most `BATCH_ROWS`.
             files: the files to read, of those that the version has; None: all.
@@ -345,8 +336,6 @@ def sorted_rows(
     In memory are one run, a block of each run, and the rows that share a value of the first column.
 
     Args:
-        batches: the rows.
-        schema: of the rows.
         first: a column of timestamps or whole numbers.
         scratch: a folder for the runs, which the caller removes.
         run_rows: most rows of a run; it also ends at `RUN_BYTES`.

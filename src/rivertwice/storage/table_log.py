@@ -36,8 +36,6 @@ class TornEntry:
     """One entry of a table's log, or one checkpoint of it, that cannot be the committed one.
 
     Attributes:
-        version: the commit's number.
-        path: the file.
         how: `empty`, `cut short`, or `gone` (later entries exist).
         before: number of entries directly before it that are gone as well; no checkpoint has what they held.
     """
@@ -91,7 +89,6 @@ def find_torn(table: Place, *, decode: bool = False) -> list[TornEntry]:
     torn is checked twice, because upkeep may drop old entries while they are listed.
 
     Args:
-        table: the table's place.
         decode: read checkpoints whole, as a reader does: so one is found that is damaged in the middle.
     """
     torn = _look(table, decode)
@@ -223,7 +220,6 @@ def require_whole(path: Place, cause: BaseException | None = None) -> None:
     """Check that nothing is torn of a table's log; on S3, where an object is written whole, only if the table cannot be opened.
 
     Args:
-        path: the table.
         cause: why it could not be opened; its checkpoints are read whole then.
 
     Raises:
@@ -258,8 +254,6 @@ def sync_commit(table: Path, newest: int, nonce: str | None = None, look_back: i
     A power loss before this function returns may leave any part of the commit; after it, no part is lost.
 
     Args:
-        table: the table's folder.
-        newest: the table's current version.
         nonce: identifies the commit, if later ones may exist; None: it is the newest.
         look_back: number of commits to search.
     """

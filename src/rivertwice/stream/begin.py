@@ -38,7 +38,6 @@ class StartPlan:
     """What a start must do before its timeline can run.
 
     Attributes:
-        timeline: the timeline to run.
         create: its record does not exist yet.
         move: the head is not this timeline yet.
     """

@@ -164,7 +164,6 @@ class Goal:
     """The position at which a timeline has caught up with the head.
 
     Attributes:
-        timeline: the timeline that runs.
         by: the operation for which it runs; that operation's own drain marker does not stop it.
         offsets: topic to partition to the offset after the last record that the head has committed.
         watermark_ms: the head's last watermark. Without it, windows that are closed for the head would be open again.

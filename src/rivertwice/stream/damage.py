@@ -120,7 +120,6 @@ def find_damage(view: CheckpointView, rows: Sequence[LedgerRow], rule_of_row: Ru
     Before the first committed batch there is nothing to compare: such a checkpoint is planned again (`sweep_unplanned`).
 
     Args:
-        view: the checkpoint.
         rows: the committed batches of the path that the checkpoint continues, in order.
         rule_of_row: gives the watermark rule of the definition that made a batch.
     """
@@ -242,7 +241,6 @@ def newest_rows_of_run(home: PipelineHome, committed: CommittedBatches, path: Se
     With several sources the watermark follows from all batches since the query started (`timeline.watermarks`).
 
     Args:
-        home: the pipeline's home.
         committed: the batches of the path that the checkpoint continues.
         path: its segments from the root.
     """
@@ -263,8 +261,6 @@ def find_unfit(home: PipelineHome, line: Timeline, rows: Sequence[LedgerRow], ru
     It is compared as at a start. The timeline may be sealed.
 
     Args:
-        home: the pipeline's home.
-        line: the timeline.
         rows: the batches of its path that the changelog has, or their end (`newest_rows_of_run`).
         rule_of_row: gives the watermark rule of the definition that made a batch.
     """
@@ -280,8 +276,6 @@ def check_checkpoint(home: PipelineHome, line: Timeline, rows: Sequence[LedgerRo
     """Refuse to start on a checkpoint or a changelog that contradicts the ledger.
 
     Args:
-        home: the pipeline's home.
-        line: the timeline that is about to run.
         rows: the ledger of its path, or its end (`newest_rows_of_run`).
         rule_of_row: gives the watermark rule of the definition that made a batch.
 

@@ -54,11 +54,6 @@ def write_dead_letters(
     (_timeline, _batch) is in the ledger.
 
     Args:
-        spark: the session.
-        settings: the cluster and the archive.
-        context: the driver's context.
-        batch: its number.
-        ranges: its offset ranges.
         counts: topic to the number of its dead letters.
 
     Raises:

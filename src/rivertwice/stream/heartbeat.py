@@ -133,10 +133,6 @@ class HeartbeatThread(threading.Thread):
         """Create the thread.
 
         Args:
-            home: the pipeline's home.
-            beat: the first heartbeat.
-            log_ends: returns the end offsets of the pipeline's topics.
-            now: the clock.
             interval_s: seconds between two heartbeats.
             asked_to_drain: says whether the stream shall end; None looks for the drain marker.
         """

@@ -32,7 +32,6 @@ def select_suspects(definition: Definition, counts: Mapping[str, BatchCounts], l
     """Return the topics from which a batch may have late rows. Pure.
 
     Args:
-        definition: the definition that runs.
         counts: counts of the batch's accepted records, by topic.
         late_ms: the watermark of the batch before it, by which its rows are late (epoch ms).
     """

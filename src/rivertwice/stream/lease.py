@@ -183,7 +183,6 @@ def acquire_lease(home: PipelineHome, timeline: str, now: datetime, *, terms: Te
     Args:
         home: the pipeline's home; its `lease_place` is where epochs are claimed.
         timeline: the head, for information only.
-        now: the present instant.
         terms: for a lease in a store; None takes the usual ones.
 
     Raises:
@@ -311,9 +310,7 @@ def at_rest(home: PipelineHome, by: str, now: datetime, *, running: str) -> Iter
     """Keep drivers away for the block: the agent sees the marker, and every other process is refused by the held lease.
 
     Args:
-        home: the pipeline's home.
         by: the operation that holds the stream, for people who read the marker.
-        now: the present instant.
         running: what a running driver means for the operation, for the message.
 
     Yields:

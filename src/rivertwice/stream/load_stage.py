@@ -88,8 +88,6 @@ def plan_stage(settings: Settings, context: DriverContext, load: StreamLoad | No
     """Return the query that comes next.
 
     Args:
-        settings: the cluster and the archive.
-        context: the timeline that runs.
         load: of the pipeline; None: its stream loads nothing.
 
     Raises:
@@ -120,9 +118,7 @@ def hold_for_watermark(spark: SparkSession, execution: Any, stage: Stage, row: L
     a new start it waits for the next record. Only while the query is inside `foreachBatch`.
 
     Args:
-        spark: the session.
         execution: of the running query.
-        stage: of the query.
         row: the batch that was committed.
     """
     if not row.read or not stage.has_watermark or stage.load is None or not stage.load.has_read(row.end_offsets):
@@ -163,7 +159,6 @@ def choose_end(position: StoredOffsets, archived: Mapping[str, OffsetRanges], mo
     Args:
         position: topic to partition to the first offset.
         archived: topic to what the archive has.
-        most: records.
     """
     parts = {
         Part(topic, partition): (offset, max(offset, archived[topic].get(partition, (0, offset))[1]))

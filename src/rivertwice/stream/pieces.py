@@ -45,8 +45,6 @@ def read_pieces(
     """Yield the rows of one topic's ranges piece by piece; together exactly `select(ranges)`.
 
     Args:
-        select: returns the rows of any ranges.
-        ranges: offset ranges by partition.
         content: the columns that may be large: strings, binaries, headers.
         rows: the largest possible number of rows; None: every offset may have some.
         per_offset: how many rows an offset can have.
@@ -80,11 +78,9 @@ def read_topics(
     """Yield the rows of some topics' ranges, topic after topic, each as `read_pieces` does.
 
     Args:
-        select: returns the rows of any ranges of a topic.
         ranges: offset ranges, of these topics or of more.
         content: the columns that may be large.
         rows: topic to its largest possible number of rows; None: every offset may have some. No other topic is read.
-        per_offset: how many rows an offset can have.
     """
     for topic in sorted(rows):
 

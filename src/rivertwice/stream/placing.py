@@ -138,7 +138,6 @@ def plan_cut(index: Mapping[Part, PartitionIndex], most: int, tolerance_ms: int)
     """Return the next batch, what must be read first, or None if one batch takes all that waits.
 
     Args:
-        index: what is known of every partition.
         most: records of a batch, at most; at least 1.
         tolerance_ms: by how much event time a partition may end ahead of another.
     """
@@ -303,9 +302,6 @@ class EventLook:
         """Create it; nothing is read yet.
 
         Args:
-            spark: the session that decodes.
-            settings: the cluster.
-            definition: has the topics' decoders and the limit of a batch.
             tolerance_ms: by how much event time a partition may end ahead of another.
         """
         self._spark = spark
@@ -384,7 +380,6 @@ class FirstBatch:
     """The next batch of a checkpoint that no query reads.
 
     Attributes:
-        number: of the batch.
         is_planned: `offsets/N` exists.
         is_draft: it is Spark's own plan, and no part of it ever ran.
     """
@@ -415,9 +410,6 @@ class Placing:
         """Create it; nothing is read yet.
 
         Args:
-            spark: the driver's session.
-            settings: the cluster.
-            context: the timeline that runs.
             say: is passed the event time, epoch ms, up to which the next batch reads; None: batches are not placed.
         """
         self._spark = spark

@@ -27,13 +27,9 @@ class DriverContext:
     """What stays the same over all batches of one driver.
 
     Attributes:
-        home: the pipeline's home.
-        definition: the definition that runs.
-        timeline: the timeline of the batches.
         bundle: id of the definition's bundle.
         checkpoint: folder of the timeline's live checkpoint.
         lease: the driver's right to write.
-        now: the clock.
     """
 
     home: PipelineHome

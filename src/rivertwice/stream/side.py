@@ -79,7 +79,6 @@ class SideTable:
     """One kind of side rows of one timeline.
 
     Attributes:
-        place: the table.
         key: the metadata key under which a commit notes its batch and ranges.
         app: transaction id.
         what: the name of the rows in messages, for instance `dead letters`.

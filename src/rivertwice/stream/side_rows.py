@@ -48,8 +48,6 @@ class SideRows:
         """Write the late rows of a batch, of topics that may have any; return how many it has.
 
         Args:
-            batch: its number.
-            ranges: its offset ranges.
             late_ms: the watermark by which they are late (epoch ms).
             topics: see `late.select_suspects`; if there are none, only the rows of an earlier attempt are checked.
         """

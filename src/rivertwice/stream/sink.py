@@ -140,15 +140,7 @@ def _note(home: PipelineHome) -> Path:
 
 
 def write_rows(frame: DataFrame, home: PipelineHome, timeline: str, batch: int, definition: Definition) -> WrittenRows:
-    """Let executors write a batch's result rows; they mean what `changelog_rows` of the collected ones would.
-
-    Args:
-        frame: the batch's result.
-        home: of the pipeline.
-        timeline: that the batch belongs to.
-        batch: its number.
-        definition: whose windows the rows have.
-    """
+    """Let executors write a batch's result rows; they mean what `changelog_rows` of the collected ones would."""
     names = frame.columns
     plain = to_arrow_schema(frame.schema, timezone="UTC")
     start = definition.window.start_column
@@ -353,7 +345,6 @@ def check_counts(
     Args:
         counts: what Spark read of one topic.
         row_ranges: partition to half-open range of the batch.
-        batch: its number.
         absent: counts, by another reader, the offsets that transactions leave without a record; called only if offsets are left.
         explain: names the offsets without a record; called only for the error.
 
@@ -391,12 +382,8 @@ class Sink:
         """Create a sink.
 
         Args:
-            context: what stays the same over all batches.
             rows: computes the result rows of a batch (`compile.batch_rows`).
             observe: returns the running batch's observed counts by topic, once its rows are computed.
-            side: writes a batch's side rows.
-            log: the log from which the batches are read.
-            marks: what was read last of it.
             takes_frame: whether a batch's frame is its result, so that executors may write it (`compile.is_result`).
             is_large: every batch has too many rows for the driver, so executors write them if they may.
         """

@@ -35,9 +35,6 @@ def kafka_stream(
     All topics of the definition are one source of Spark's, so a checkpoint has one line of offsets whatever their number.
 
     Args:
-        spark: the session.
-        settings: contain the Kafka address and the client's options.
-        definition: contains topics and rate.
         genesis: topic to partition to first offset; counts only for a new checkpoint.
         replayed: topic to the replay topic that is read instead; records still carry the original topic.
         bases: topic to partition to the original offset that is at offset 0 of the replay topic; records still carry the

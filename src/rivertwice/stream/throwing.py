@@ -41,10 +41,6 @@ def explain_throw(
 
     Args:
         spark: the driver's session; its query has ended.
-        settings: the settings of the project.
-        context: the driver's context.
-        batch: the micro-batch that failed.
-        error: the error that made it fail.
     """
     text = str(error)
     if not is_thrown(text):
@@ -70,7 +66,6 @@ def choose_way(definition: Definition, *, has_state: bool, alone: bool) -> str:
     """Return how a stream continues whose SQL throws. Pure.
 
     Args:
-        definition: what runs.
         has_state: a batch of its timeline, or of the one that it left, is committed.
         alone: the batch's own records throw, without the state of earlier ones.
     """
@@ -85,7 +80,6 @@ def find_last(parts: Parts, throws: Callable[[Parts], bool]) -> tuple[Part, int]
 
     Args:
         parts: half-open offset ranges of the batch; its records are taken in their order.
-        throws: says whether the transform throws over the records of some ranges.
 
     Returns:
         part and offset; None if not even all records together make it throw, for instance if the state is the cause.
@@ -130,7 +124,6 @@ def describe_throw(
 
 
 def _throws(spark: SparkSession, settings: Settings, context: DriverContext, parts: Parts) -> bool:
-    """Say whether the transform throws over the records of some ranges."""
     definition = context.definition
     rows = {
         view: accepted(read_again(spark, settings, context.timeline, definition, source.topic, parts), source)
@@ -158,11 +151,7 @@ def stretches_that_throw(
     About twenty runs for each, and only after a run has failed. Windows without records of these ranges can be computed.
 
     Args:
-        spark: the session.
-        definition: whose SQL it is.
         rows: view to accepted rows.
-        start_ms: where to look from.
-        end_ms: up to where.
     """
 
     def throws(low: int, high: int) -> bool:
@@ -188,7 +177,6 @@ def find_stretches(
 
     Args:
         start_ms: where to look from (epoch ms).
-        end_ms: up to where.
         reach_ms: how far a window reaches beyond the step in which it begins.
         step_ms: ranges begin at multiples of it, as windows do.
         throws: says whether the SQL throws over the records of a half-open range.

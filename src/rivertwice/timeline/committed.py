@@ -320,8 +320,6 @@ def newest_batches(
     """Return the ledger rows of the newest `count` batches of a path, in order; numbers rise along a path.
 
     Args:
-        home: of the pipeline.
-        committed: the batches of the path.
         path: the segments from the root.
         count: at least 1.
     """

@@ -63,7 +63,6 @@ class DeadLetter:
 
     Attributes:
         timeline, batch: the batch that read it.
-        reason, detail: why it was not accepted.
         amendment: the newest decision, None while it is open.
         named: its place names the topic, because the pipeline reads several.
     """
@@ -103,7 +102,6 @@ class DeadLetterSummary:
     Attributes:
         counts: reason to state to number.
         oldest_open: when the batch of the oldest open one was committed, None if none is open.
-        last_seq: number of the newest amendment.
         newest: what the newest ones have in common, in words; empty if there are none.
     """
 

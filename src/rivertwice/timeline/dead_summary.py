@@ -224,7 +224,6 @@ def summarise_dead_letters(
     """Return the summary of the dead letters.
 
     Args:
-        home: the pipeline's home.
         committed: batches of the head's path, which the caller has read.
         fields: topic to the names of its fields, for `DeadLetterSummary.newest`; None: it is not needed, and no bytes are read.
     """

@@ -48,7 +48,6 @@ class FirstLoad:
         closed_ms: all of them end at or before this instant.
         accepted: records in `ranges` that the definition accepts.
         rejected: reason to number of the others; they get no row among the dead letters.
-        by, noted_at: who asked, and when.
     """
 
     pipeline: str
@@ -177,7 +176,6 @@ def read_own(home: PipelineHome, name: str, build: Callable[[dict[str, Any]], L]
     """Return a load as its record says; None if there is no record.
 
     Args:
-        home: the pipeline's.
         name: the record's file.
         build: makes the load of the record's content, without format and id.
 

@@ -73,7 +73,6 @@ def find_shortfalls(batches: CommittedBatches, row_counts: Mapping[str, ByBatch]
     """Return which batches have fewer rows in a table than the ledger counted. Pure.
 
     Args:
-        batches: the committed batches that are checked.
         row_counts: table to (timeline, batch) to number of rows; only the tables named here are compared.
     """
     lost = []
@@ -172,7 +171,6 @@ def check_rows(
     """Check that each batch of a path has its rows (`check_committed`), for a caller that has read whole rows.
 
     Args:
-        home: of the pipeline.
         path_rows: the path's committed batches, in order.
         all_rows: those of all timelines; the tables' totals are compared with them.
         remember: False stores no cursor.
@@ -189,8 +187,6 @@ def check_committed(home: PipelineHome, committed: CommittedBatches, every: pa.T
     The ledger's rows are read before the tables are counted: a commit in between adds rows, and never removes any.
 
     Args:
-        home: of the pipeline.
-        committed: the path's batches.
         every: those of all timelines; the tables' totals are compared with them (`committed.every_batch`).
         remember: False stores no cursor.
 
@@ -249,11 +245,6 @@ def require_rows(home: PipelineHome, timeline: str) -> CommittedBatches:
 
 def check_stream_rows(home: PipelineHome, batches: CommittedBatches, stream: pa.Table | None) -> None:
     """Check that the changelog's rows that will be served are all that the path's batches emitted.
-
-    Args:
-        home: of the pipeline.
-        batches: the committed batches on the path.
-        stream: the changelog's rows on the path.
 
     Raises:
         TableDamageError: some are gone; what is served stays as it is.

@@ -30,10 +30,8 @@ class Increment:
     """What an incremental run judged.
 
     Attributes:
-        base: the run that it builds on.
         settled_ms: windows that end at or before it (epoch ms) were judged by the base; None: no window was judged again.
         ranges: such windows, by their starts, that were all judged again nevertheless.
-        length_ms: length of a window.
     """
 
     base: str
@@ -76,12 +74,7 @@ def run_chain(home: PipelineHome, run: str) -> Chain:
 
 
 def chain_of(increments: Mapping[str, Increment], run: str) -> Chain:
-    """Return the runs whose rows hold for a run, newest first. Pure.
-
-    Args:
-        increments: of the stored runs that build on another.
-        run: its name.
-    """
+    """Return the runs whose rows hold for a run, newest first. Pure."""
     chain: Chain = []
     name: str | None = run
     while name is not None:
@@ -97,8 +90,6 @@ def verdicts_of(
     """Return the stored verdicts that hold for a run, in no order.
 
     Args:
-        home: of the pipeline.
-        run: its name.
         ranges: starts of windows, at least one range; no row of another window is read. None: of all windows.
         wanted: only rows with one of these verdicts are returned. None: all.
     """
@@ -120,8 +111,6 @@ def read_verdicts(
     """Return the stored verdicts that hold for the first run of a chain, in no order; None: there is no such table.
 
     Args:
-        home: of the pipeline.
-        chain: of the run (`run_chain`).
         ranges: starts of windows, at least one range; no row of another window is read. None: of all windows.
         further: a condition of `storage.sql` that depends on a row's address alone (pair, window, key).
     """
@@ -149,8 +138,6 @@ def causes_of(home: PipelineHome, run: str, ranges: Sequence[Range] | None = Non
     """Return the stored causes that hold for a run, in no order; further causes of a row that is judged again are added to it.
 
     Args:
-        home: of the pipeline.
-        run: its name.
         ranges: starts of windows, at least one range; no cause of another window is read, nor one without a window. None: all.
     """
     table = read_causes(home, run_chain(home, run), ranges)

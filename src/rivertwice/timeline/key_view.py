@@ -35,7 +35,6 @@ def read_view(
     """Return the rows of a fold's served table.
 
     Args:
-        home: the pipeline's.
         key: values of key columns, some or all; None: every key.
         at: only rows of events up to this instant, the instant itself included; None: all rows.
         history: return every row, not only the newest of each key.

@@ -211,7 +211,6 @@ def read_ledger(home: PipelineHome, first_batch: int | None = None) -> list[Ledg
     """Return every committed batch of every timeline: the table's rows, plus those that only the changelog's commits have yet.
 
     Args:
-        home: of the pipeline.
         first_batch: leave out batches of smaller numbers; later batches alone are read much faster.
     """
     table = Table(home.tables.ledger).read(matching=_from_batch(first_batch))
@@ -251,7 +250,6 @@ def commits_missing(home: PipelineHome, known: Container[tuple[str, int]], *, wh
     """Return ledger rows that the changelog's newest commits have and the table lacks, oldest first.
 
     Args:
-        home: of the pipeline.
         known: (timeline, batch) of the table's rows.
         whole: look at every commit that the changelog still has, also those before one that the table has.
     """

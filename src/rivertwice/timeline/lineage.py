@@ -175,8 +175,6 @@ def find_move_off(
     """Return the newest head move by which the head's path lost a batch; None: it still has it. Pure.
 
     Args:
-        entries: the sequence.
-        path: the head's.
         batch: timeline and number, for instance of the last batch that a reconcile saw.
         since: moves up to this entry of the sequence were seen.
     """

@@ -25,10 +25,6 @@ class StoredRequest:
     """A request that waits.
 
     Attributes:
-        act: its name.
-        values: of the request's fields.
-        by: who asks.
-        at: when it was asked for.
         resumes: the interrupted operation that it resumes; None: it begins a new one.
         result: what came of it; None: it is not done yet.
     """

@@ -27,7 +27,6 @@ class Kind:
     Attributes:
         name: as it is written on the command line, `dead-letters`.
         what: a row is this; for people.
-        place: of the table.
         time: the column of instants by which rows are ordered and chosen; None: the start of the definition's windows.
         scope: which rows count.
         batch: the columns with a row's timeline and batch, where the scope is the path.

@@ -50,9 +50,7 @@ def condition_of_key(schema: pa.Schema, key: Mapping[str, Any], keys: Sequence[s
     """Return the condition that a row has some values; None if none are given.
 
     Args:
-        schema: of the table.
         key: column to value. A table that stores keys as one text, as verdicts do, is asked for that text.
-        keys: the definition's key columns.
 
     Raises:
         RequestError: there is no such column, or a value does not fit its column.
@@ -91,12 +89,7 @@ class ResultTable:
 
     Attributes:
         pipeline: its name, as it was asked for.
-        kind: which table.
-        handle: the open table.
-        files: of that version.
         time: the column of instants by which rows are ordered and chosen.
-        keys: the definition's key columns.
-        status: what the version shows.
         scope: which of the stored rows count; None: all.
     """
 
@@ -120,7 +113,6 @@ class Rows:
     """Rows that were chosen and not read yet. Every way of reading gives the rows of the same version of the table.
 
     Attributes:
-        table: where they are.
         start, end: only rows whose time is in `[start, end)`; None: without that end.
         key: only rows with these values; empty: all.
         columns: the columns that are read; empty: all but `_format` and `_day`.
@@ -145,7 +137,6 @@ class Rows:
             start: only rows whose time is at or after this aware instant.
             end: only rows whose time is before it.
             key: column to value; a row must have all of them.
-            columns: columns to read.
 
         Raises:
             RequestError: there is no such column, a value does not fit its column, or an instant has no zone.

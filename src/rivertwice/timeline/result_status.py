@@ -20,7 +20,6 @@ class Status:
     """What a table showed when it was opened.
 
     Attributes:
-        table: its name.
         version: of the pipeline: the one whose rows these are, `NAME` or `NAME@v2`.
         commit: number of the table's commit that is read.
         built_at: when the rows were last changed; None: not known any more.
@@ -107,7 +106,6 @@ class ServedEnd:
         timeline, batch: the last batch that the table shows; None: it was never built.
         until: windows that end at or before it are in the table; None: none is, or rows are final at once (a fold).
         closed: windows that end at or before it are closed by the newest committed batch.
-        is_current: whether the table shows all that is committed.
     """
 
     timeline: str | None
@@ -145,10 +143,6 @@ def status_of(home: PipelineHome, name: str, place: Place, table: Snapshot, *, h
     """Return what a table shows that was opened before.
 
     Args:
-        home: of the version whose rows they are.
-        name: of the table.
-        place: of the table.
-        table: the open handle.
         has_stamp: whether its commits say what they show: `served` and `provisional`.
     """
     commit = table.version

@@ -57,11 +57,7 @@ class Build:
     """What a build is to show.
 
     Attributes:
-        home: the pipeline's.
-        definition: what the head runs.
-        entries: the sequence.
         path: the head's, up to the last batch (`lineage.path_until`).
-        last: the last committed batch on it.
         table: the served table: the one that consumers read, or the version's own.
         served, provisional: handles that were opened before all that; None: the table does not exist.
     """
@@ -192,7 +188,6 @@ class ServedChange:
 
     Attributes:
         where: condition of the rows that go; every added row matches it. None: rows only come.
-        added: the rows that come.
         published: how many of them come from publications.
         still_open: all rows of `provisional`; None for a pipeline that emits rows once.
     """
@@ -205,11 +200,6 @@ class ServedChange:
 
 def find_change(build: Build, shown: ServedStamp, shown_open: ServedStamp | None) -> ServedChange | None:
     """Return what changes since the stamps of both tables; None: only a whole build can say.
-
-    Args:
-        build: what is to be shown.
-        shown: what the served table shows.
-        shown_open: what `provisional` shows.
 
     Raises:
         TableDamageError: the changelog lost rows of the batches that are read, or the corrections those of a publication.

@@ -107,9 +107,6 @@ def rows_served_by(
     """Return what closed windows serve by a sequence and the path's ledger, not by the table; None before the first batch.
 
     Args:
-        home: the pipeline's.
-        definition: what the head runs.
-        entries: the sequence.
         ledger: the committed batches on the head's path.
     """
     head = select_head(entries)

@@ -49,7 +49,6 @@ def serving_version_of(shown: ServedStamp | None, name: str) -> str:
 
     Args:
         shown: the newest stamp; None: nothing was served yet.
-        name: of the pipeline, or of one of its versions.
     """
     return (None if shown is None else shown.version) or base_of(name)
 

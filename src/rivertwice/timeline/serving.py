@@ -96,14 +96,11 @@ class Publication:
 
     Attributes:
         seq: its place in the sequence; the larger is the newer.
-        backfill: whose corrections it publishes.
         ranges: windows it covers, as half-open ranges of epoch milliseconds. For sessions: the stretches in which it changes
             rows; its own sessions decide what it replaces there (`session_cover`).
         semantics: semantics hash of the bundle that computed them.
-        bundle: that bundle.
         as_of: topic -> partition -> offset; only records below were counted.
         amendments: decisions about dead letters up to this one were applied; 0: none.
-        sessions: whether it publishes sessions.
         rows: how many rows its backfill computed; None: published by a version that did not store it.
     """
 
@@ -221,7 +218,6 @@ def select_served(
         publications: the sequence's publications, in any order.
         semantics: semantics hashes of the head's path (`lineage.path_semantics`).
         closed_ms: watermark of the last committed batch on the head's path.
-        start_column: start of a row's window.
         end_column: end of a row's window, exclusive.
         session_keys: key columns, if windows are sessions.
         claims: for sessions, all corrections, if `corrections` has only those that may be served; None: `corrections`.

@@ -28,11 +28,8 @@ class StreamLoad:
     """Where a stream begins, and up to where its batches are large.
 
     Attributes:
-        bundle: id of the definition that was to be loaded.
-        cluster_id, topic_ids: of the log.
         genesis: topic to partition to the first offset that the stream reads; Kafka may lack it, then the archive has it.
         until: topic to partition to offset: the log's end when the load was recorded.
-        by, noted_at: who asked, and when.
     """
 
     pipeline: str

@@ -57,7 +57,6 @@ def select_old_runs(
     Args:
         runs: `run`, `created_at` and `increment` (JSON or None) of each stored run.
         seals: `run` and `created_at` of each seal.
-        now: the present instant.
         keep: rows of runs that are younger stay; so does the newest run, and the newest seal.
     """
     oldest = now - keep
@@ -77,7 +76,6 @@ def select_old_quality(rows: Sequence[Mapping[str, Any]], now: datetime, keep: t
 
     Args:
         rows: `run`, `subject`, `created_at` and `reason` of each stored result; of one that a person accepted the reason says why.
-        now: the present instant.
         keep: results that are younger stay.
     """
     found = [row for row in rows if row["reason"] is None]
@@ -158,12 +156,7 @@ QUIET_EVERY = timedelta(hours=6)
 
 @dataclass(frozen=True)
 class Chore:
-    """Work to do on one table.
-
-    Attributes:
-        merge: merge its small files.
-        reason: for people.
-    """
+    """Work to do on one table."""
 
     table: str
     merge: bool
@@ -242,9 +235,7 @@ def keep_up(
     """Do the upkeep of all tables of one pipeline; one process at a time, others return at once and do nothing.
 
     Args:
-        home: of the pipeline.
         compact_at: from how many small files a partition is merged.
-        now: the present instant.
         verdicts_kept: how long rows of a reconcile are kept.
     """
     with lock_if_free(_lock_file(home)) as has_lock:
@@ -290,7 +281,6 @@ def is_due(last: Record, commit: int, now: datetime) -> bool:
     """Say whether a pipeline's tables are to be looked after. Pure.
 
     Args:
-        last: the record of the last upkeep.
         commit: the changelog's newest commit. Each batch makes one, and at most as many in each other table of the stream.
         now: the present instant; a clock that was set back makes upkeep due.
     """
@@ -305,9 +295,7 @@ def keep_up_if_due(
     """Do the upkeep of a pipeline's tables if it is due. A look that finds it is not costs one listing of a log, on S3 one opening.
 
     Args:
-        home: of the pipeline.
         since: the caller's first look; a pipeline without a record counts as new then.
-        now: the present instant.
         verdicts_kept: how long rows of a reconcile are kept.
     """
     last = read_record(home) or Record(since, since, 0)

@@ -56,7 +56,6 @@ class Acceptance:
     """That a version serves although its rows cannot be compared with those that were served.
 
     Attributes:
-        by, at, reason: who accepted it, when, and in which words.
         different: why they could not be compared, one sentence each.
         before, after: what was served before the switch, and after it.
     """
@@ -85,7 +84,6 @@ class Version:
         bundle: id of its definition; drawn_from: id of the same files under the pipeline's own name, as the project had them.
         fingerprint: {"state", "semantics", "decode"} of its definition.
         changed: components of the definition that differ from the one that served.
-        by, noted_at: who asked, and when.
         dropped_at: when it was dropped; None: it was not.
         accepted: the newest acceptance of rows that could not be compared; None: no acceptance was needed.
     """
@@ -145,13 +143,7 @@ def record_dropped(home: PipelineHome, version: Version, by: str, now: datetime)
 
 
 def record_accepted(home: PipelineHome, version: str, accepted: Acceptance) -> None:
-    """Record that a person accepts rows of a version that cannot be compared; the same acceptance is recorded once.
-
-    Args:
-        home: of the pipeline.
-        version: name of the version.
-        accepted: the acceptance.
-    """
+    """Record that a person accepts rows of a version that cannot be compared; the same acceptance is recorded once."""
     key = f"v{split_version(version)[1]}{_ACCEPTED}{to_ms(accepted.at):013d}.json"
     RecordStore(_place(home)).put_if_absent(key, {"format": FORMAT, **to_plain(accepted)})
 
@@ -194,7 +186,6 @@ def _read(home: PipelineHome, number: int) -> Version | None:
 
 
 def _read_accepted(home: PipelineHome, number: int, keys: list[str]) -> Acceptance | None:
-    """Return the newest acceptance of a version, or None."""
     own = sorted(key for key in keys if key.startswith(f"v{number}{_ACCEPTED}"))
     data = _require_format(home, RecordStore(_place(home)).read(own[-1]), number) if own else None
     return None if data is None else Acceptance.from_plain(data)

@@ -99,7 +99,6 @@ def watermarks_after(rows: Sequence[LedgerRow], rule: WatermarkRule, at: int | N
 
     Args:
         rows: batches of a path, in order.
-        rule: of the definition that runs.
         at: index of the committed batch; None takes the last.
     """
     index = len(rows) - 1 if at is None else at

@@ -19,11 +19,9 @@ class Damage:
     """One thing that is damaged.
 
     Attributes:
-        table: its name.
         what: version, file or batch, and how it is damaged.
         meaning: what that means for what is served, or for a person.
         cure: what a repair does about it, or what a person can do if a repair does nothing.
-        curable: whether a repair does anything.
     """
 
     table: str
@@ -61,7 +59,6 @@ class Findings:
         lost: batches whose rows are to be written again.
         holes: timeline to batches that have no ledger row left. copied: batches that only the ledger's table lost.
         adopted: table to the rows of its torn commits that their data files still have, if they cannot be computed again.
-        damages: all damages in words.
     """
 
     torn: Mapping[str, Sequence[TornEntry]] = field(default_factory=dict)

@@ -324,7 +324,6 @@ class ErasurePlan:
         around: where the value would still be afterwards, in any spelling, among other words too (`archive of TOPIC: value.FIELD`,
             `PIPELINE.TABLE.COLUMN`), and in how many rows.
         kafka: topic to the instant when Kafka will have deleted the newest of the records; None: never.
-        refusals: the obstacles.
     """
 
     pipelines: Sequence[str]

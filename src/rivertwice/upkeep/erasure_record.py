@@ -30,7 +30,6 @@ class Erasure:
         id: `er-` and 12 random hex digits; they do not depend on the value.
         pipeline: the pipeline of the request; pipelines that share topics with it are included.
         fields: fields of records that contain the value. columns: columns of results that contain it, including the fields.
-        pseudonym: what replaces the value.
         why, by: the reason for the request, and who asked.
         remake_state: make the state of every pipeline again, and not of folds alone; absent in records of 0.1.
     """

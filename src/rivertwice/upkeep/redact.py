@@ -281,7 +281,6 @@ class Redactor:
         """Return the rows with the value replaced, and the indexes of the rows that changed.
 
         Args:
-            rows: rows of any table.
             prose: text columns whose texts are written for people, and may have the value in them (`PROSE`).
         """
         changed: set[int] = set()

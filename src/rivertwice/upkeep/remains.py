@@ -184,7 +184,6 @@ def unpacked(name: str, data: bytes) -> Iterator[bytes]:
 
     Args:
         name: the file's name; its ending says what it is. Any other file is one piece.
-        data: its bytes.
 
     Raises:
         ValueError: the file is not as Spark and RocksDB write it.

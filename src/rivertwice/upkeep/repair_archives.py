@@ -59,7 +59,6 @@ class ArchiveDamage:
     """What is damaged of one topic's archive.
 
     Attributes:
-        torn: torn entries of its log.
         broken: data files that are not what was written, each with the offsets it may have held.
         missing: records that are in no sound file. lost: those of them that Kafka does not have.
         erased: erasures that replaced records of the topic: Kafka has them as they were before.
@@ -109,9 +108,6 @@ def find_archive_damage(
     """Return what is damaged of the archives of a pipeline's topics; changes nothing.
 
     Args:
-        settings: where the archives are, and the cluster.
-        home: of the pipeline.
-        now: the present instant.
         erased: topic to the erasures that replaced records of it.
     """
     name, definition = head(home), head_definition(home)

@@ -216,10 +216,8 @@ class RepairReport:
     """What a repair did.
 
     Attributes:
-        found: what was damaged before.
         done: what was done, in order.
         failed: what could not be computed again, and why.
-        left: what is still damaged.
         aside: folder with the damaged files; None: there were none.
     """
 
@@ -245,12 +243,9 @@ def repair(
     """Repair a pipeline's tables, as far as that is possible.
 
     Args:
-        settings: where everything is stored.
-        pipeline: its name.
         now: the present instant, for the folder of what is set aside.
         accept_loss: tables whose torn commits are dropped although their content cannot be restored.
         erased: topic to the erasures that replaced records of its archive; none: its records were never erased.
-        progress: is informed of every step.
         spark: the session to use; None starts the pipeline's own, if something must be computed.
         drain_seconds: how long to wait for a running driver.
 

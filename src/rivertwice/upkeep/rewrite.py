@@ -101,8 +101,6 @@ def rewrite_tables(
     Args:
         home: the home of the pipeline; the caller holds its lease.
         definition: the head's definition.
-        redactor: what is replaced.
-        progress: is called with a line for every rewrite.
         check: the lease's check; called before each write.
 
     Raises:
@@ -154,7 +152,6 @@ def _rewrite(
     """Read and replace on one handle; begin again with a new read if another writer commits in between.
 
     Args:
-        path: a table that exists.
         change: returns the new rows, and how many changed; with 0, nothing is written.
         check: called right before the write.
         where: the condition of the rows; None: all.

@@ -68,7 +68,6 @@ class Proposal:
     """The smallest backfill that cures what a reconcile found.
 
     Attributes:
-        reconcile: the run that found it.
         kinds: of the alerts that it cures.
         ranges: where its windows start (epoch ms, half-open); for sessions, the stretches of time of those that differ.
         windows: number of windows, or of sessions.
@@ -125,9 +124,7 @@ class Decision:
     """Whether a repair is made, and who decides.
 
     Attributes:
-        wanted: whether anything is to be done.
         asks: whether a person has to approve.
-        why: the reason, in a sentence.
     """
 
     wanted: bool
@@ -141,7 +138,6 @@ class RepairRecord:
 
     Attributes:
         id: of the DAG run.
-        outcome: how it is, or how it ended.
         by: who approved or declined it. reason: why it was begun. answer: why it was approved or declined.
         after: verdict to rows that are served in the same windows when it ended; None before that.
         note: how it ended, in a sentence.

@@ -33,7 +33,6 @@ class Exchange:
         before: what is served now; after: what the version's own table has now. A switch builds that table first.
         columns_gone, columns_added: result columns that only the old, or only the new rows have.
         left_out: windows that are served now and whose records are gone, so that the version lacks them; empty: none.
-        proof: of the version.
         unready: what the version lacks before it may serve; empty: nothing but a person's word.
     """
 
@@ -63,8 +62,6 @@ def look_at_exchange(settings: Settings, name: str, different: Sequence[str]) ->
     """Return what a switch to a version would exchange; nothing is written.
 
     Args:
-        settings: where everything is stored.
-        name: of the version.
         different: why its rows cannot be compared.
 
     Raises:
@@ -98,12 +95,7 @@ def accept_differences(
     """Return what a person accepts, with the figures of what is exchanged; for `serve_version`, right before its commit.
 
     Args:
-        settings: where everything is stored.
-        name: of the version.
         different: why its rows cannot be compared.
-        by: who accepts it.
-        reason: in which words.
-        now: when.
 
     Raises:
         RequestError: the version cannot serve yet.
@@ -114,13 +106,7 @@ def accept_differences(
 
 
 def find_unready(settings: Settings, name: str, serving: str) -> tuple[Step, ...]:
-    """Return what a version whose rows cannot be compared lacks before it may serve; empty: nothing but a person's word.
-
-    Args:
-        settings: where everything is stored.
-        name: of the version.
-        serving: name of the version that serves.
-    """
+    """Return what a version whose rows cannot be compared lacks before it may serve; empty: nothing but a person's word."""
     new = settings.pipeline(name)
     definition, unfinished, last = definition_of(new), find_unfinished_load(new), newest_batch(new, head_path(new))
     return decide_unready(
@@ -144,12 +130,9 @@ def decide_unready(
     """Return what a version whose rows cannot be compared lacks before it may serve. Pure.
 
     Args:
-        proof: of the version.
         unfinished: why its first load is not done; None: it is, or there is none.
-        serving: name of the version that serves.
         run: the newest reconcile of that one, whatever it found; None: none has run.
         reached: topic to partition to the offset up to which the version has read.
-        topics: that the version reads.
     """
     name = proof.version
     lacking = [] if unfinished is None else [Step(LOAD, unfinished, name)]
@@ -187,13 +170,7 @@ def standing_of(home: PipelineHome, definition: Definition) -> Proof:
 
 
 def measure(version: str, table: Place, definition: Definition) -> Extent:
-    """Return the figures of what a version serves: counted by the table's engine, so the cost in memory does not grow with rows.
-
-    Args:
-        version: its name.
-        table: its served table.
-        definition: that made the rows.
-    """
+    """Return the figures of what a version serves: counted by the table's engine, so the cost in memory does not grow with rows."""
     found = Table(table).extent(definition.window.start_column, definition.window.end_column)
     start, end = (None if each is None else to_iso(each) for each in (found.first, found.last))
     return Extent(version, found.rows, found.starts, start, end)

@@ -81,8 +81,6 @@ def most_open(first: Milliseconds, closing: Milliseconds, rows: Milliseconds, ba
     Args:
         first: of each window, the index of the first batch that has a row of it.
         closing: of each window, the index of the batch that closes it.
-        rows: of each window.
-        batches: how many there are.
     """
     change = np.zeros(batches + 1, np.int64)
     stays = closing > first
@@ -109,8 +107,6 @@ def suggest(pairs: int, step_ms: int, needed: Mapping[int, int]) -> tuple[Sugges
     """Return the smallest delay on the grid for each share.
 
     Args:
-        pairs: all of them.
-        step_ms: the grid.
         needed: n to the number of pairs that a delay of n steps drops and one of n + 1 steps does not.
     """
     suggestions = []
@@ -152,7 +148,6 @@ class _Windows:
     """The windows of the records, and by delay what happens to each.
 
     Attributes:
-        ends_ms: of each window.
         rows: how many rows of it the state holds at most; None: not known.
         first: by delay, the index of the first batch with a record in time; the number of batches if all were late.
         dropped: by delay, the pairs that are dropped from it.

@@ -14,7 +14,6 @@ class Outcome:
     """What one watermark delay would have done with the records of a log.
 
     Attributes:
-        delay: of the watermark.
         present: whether the definition has this delay now.
         dropped: (record, window) pairs that would have been late.
         windows: windows that would have lost at least one pair.
@@ -72,8 +71,6 @@ class Advice:
     """What watermark delays would have done with the part of the log that was looked at.
 
     Attributes:
-        pipeline: its name.
-        source: the topic.
         batches: how many micro-batches were looked at; a delay is judged as if these had been the batches.
         read: smallest and largest event time of them.
         records: accepted records that the row filter keeps.

@@ -69,7 +69,6 @@ def find_wanted(settings: Settings, pipeline: str, *, recompute: bool = False) -
     """Return what a new version of a pipeline would be; nothing is written.
 
     Args:
-        settings: where everything is stored.
         pipeline: its name, without a version.
         recompute: the definition need not differ: its past is computed again.
 
@@ -107,8 +106,6 @@ def way_of(settings: Settings, version: Version, serving: str) -> Way:
     """Return how a version comes to serve in place of another one, by what both run; it need not have begun to run.
 
     Args:
-        settings: where everything is stored.
-        version: the version.
         serving: name of the one that it would replace.
     """
     new = load_bundle_definition(settings.pipeline(version.name).bundles, version.bundle)
@@ -119,8 +116,6 @@ def select_under_way(versions: Sequence[Version], serving: str, drawn_from: str)
     """Return the version that was begun and does not serve yet, to be continued; None: there is none. Pure.
 
     Args:
-        versions: of the pipeline.
-        serving: name of the one that serves.
         drawn_from: id of the project's files.
 
     Raises:
@@ -137,7 +132,6 @@ def select_under_way(versions: Sequence[Version], serving: str, drawn_from: str)
 
 
 def _running_bundle(home: PipelineHome) -> Bundle:
-    """Return the bundle that a version's stream runs."""
     name = head(home)
     assert name is not None, "what serves has run"
     return load_bundle(home.bundles, Timeline.load(home, name).bundle)
@@ -147,10 +141,7 @@ def begin_version(settings: Settings, pipeline: str, *, by: str, now: datetime, 
     """Begin a new version of a pipeline, or continue to begin it; see the module's steps.
 
     Args:
-        settings: where everything is stored.
         pipeline: its name, without a version.
-        by: who asks.
-        now: the present instant.
         recompute: the definition need not differ.
 
     Raises:
@@ -185,12 +176,6 @@ def begin_version(settings: Settings, pipeline: str, *, by: str, now: datetime, 
 def drop_version(settings: Settings, name: str, *, by: str, now: datetime) -> Version:
     """Give a version up that does not serve: record it, then remove what it stored. The same call continues after a crash.
 
-    Args:
-        settings: where everything is stored.
-        name: of the version.
-        by: who asks.
-        now: the present instant.
-
     Raises:
         RequestError: there is no such version, its stream runs, it serves, or a sink still has its rows.
         LostRaceError: a first load of it is under way, its stream starts, or another process begins, drops or switches a version.
@@ -221,8 +206,6 @@ def require_droppable(version: Version, serving: str, pid: int | None) -> None:
     """Check that a version can be dropped. Pure.
 
     Args:
-        version: to be dropped.
-        serving: name of the version that serves.
         pid: of the driver that owns its stream; None: none does.
 
     Raises:
@@ -238,11 +221,6 @@ def require_droppable(version: Version, serving: str, pid: int | None) -> None:
 
 
 def _require_no_sink(home: PipelineHome, name: str) -> None:
-    """Check that no sink still has the rows of a version.
-
-    Raises:
-        RequestError: one has.
-    """
     stale = [sink for sink, note in noted_sinks(home).items() if note.position and note.position.version == name]
     if stale:
         message = (

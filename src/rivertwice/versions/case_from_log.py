@@ -222,9 +222,7 @@ class CutRequest:
     """What is cut: the records of a window, perhaps of one key, or single records by their addresses.
 
     Attributes:
-        pipeline: its name.
         name: of the case; None: made of the window's start or the first address.
-        window: start of the window.
         key: key column to value: only records of that key.
         records: addresses, as texts.
     """
@@ -241,9 +239,6 @@ class CutCase:
     """A case that was written.
 
     Attributes:
-        path: its file.
-        records: how many it has.
-        batches: its micro-batches.
         batch_rows, stream_rows: rows that it expects.
     """
 
@@ -261,11 +256,7 @@ def cut_case(settings: Settings, request: CutRequest, spark: Spark, now: datetim
     closes it comes last, so that the stream emits its rows.
 
     Args:
-        settings: where everything is stored.
-        request: what is cut.
-        spark: gives a session.
         now: the present instant, for the head of the file.
-        progress: is passed one line per fact.
 
     Raises:
         RequestError: the pipeline never ran, the window cannot be cut, there are no records or too many, or the file exists.
@@ -369,11 +360,6 @@ def _of_window(
 
 
 def _check_key(definition: Definition, key: Mapping[str, Any] | None) -> None:
-    """Refuse a key by which records cannot be chosen.
-
-    Raises:
-        RequestError: it has other columns than the keys, or one that is not a field of the one source.
-    """
     if key is None:
         return
     fields = {} if definition.has_several_sources else definition.source[1].schema_

@@ -193,9 +193,7 @@ def find_outdated(stored: StoredComparison, proofs: tuple[Proof, Proof], declare
     published and the head did not move.
 
     Args:
-        stored: the comparison.
         proofs: of both versions, as they are now.
-        declared: SHA-256 of the change file now.
         serving: name of the version that serves now.
     """
     changed = []

@@ -35,9 +35,7 @@ class Unexplained:
     Attributes:
         bundles: of both versions, the new one last.
         judged: what both serve, by `judge_rows`.
-        expected: differences that are meant.
         differing: rows that differ and are not declared.
-        progress: is passed one line per fact.
     """
 
     spark: SparkSession
@@ -70,7 +68,6 @@ class Explained:
 
     Attributes:
         late: differ by late records alone.
-        left_out: windows that cannot be compared.
         changed, only_new, only_old, repeated: rows without a cause.
         rest: those rows, as they were judged; None: there is none.
     """
@@ -88,10 +85,8 @@ def rest_of(rest: DataFrame, differing: int, left_out: Sequence[ExcludedWindows]
     """Return what remains without a cause.
 
     Args:
-        rest: rows for which no cause was found.
         differing: rows for which one was sought, without those that are left out; those that are not in `rest` differ by late
             records alone.
-        left_out: windows that cannot be compared.
     """
     kinds = {row["_kind"]: row["count"] for row in rest.groupBy("_kind").count().collect()}
     return Explained(
@@ -214,7 +209,6 @@ def explain_windows(case: Unexplained, log: RetainedLog) -> Explained:
     """Find the rows that late records explain.
 
     Args:
-        case: the rows.
         log: of the version that serves: its batches say where a window's records are.
 
     Raises:

@@ -29,7 +29,6 @@ class Proof:
     """Up to where a reconcile has proved what one version serves.
 
     Attributes:
-        version: its name.
         run: the reconcile whose seal says so; None: there is none.
         until_ms: windows that end at or before it (epoch ms) are proved.
         lacks: why it does not count now; empty if it does.
@@ -66,7 +65,6 @@ class Parity:
         declared: SHA-256 of the change file, "" if there is none.
         start, end: of the windows that were compared: both versions have closed them, and a reconcile has proved both. None: none.
         proofs: of both versions, the new one last.
-        schema: columns that differ.
         rows: counts and examples; differences without a cause are `changed`, `only_new`, `only_old` and `repeated`.
         late: rows that differ only because the two streams counted other late records: over the same records, the results of both
             definitions are equal, or differ as declared.

@@ -73,10 +73,7 @@ def covered_rows(rows: DataFrame, definition: Definition, since_ms: int | None, 
     """Return the rows of a result that both proofs cover.
 
     Args:
-        rows: the result.
-        definition: that made it.
         since_ms: windows that start earlier are left out; None: none is.
-        proofs: of both versions.
     """
     if is_by_record(definition):
         return rows.where(_below(definition, common_ends([proof.end_offsets for proof in proofs])))
@@ -137,10 +134,8 @@ def compare_versions(settings: Settings, name: str, spark: Spark, progress: Prog
     """Compare what a version serves with what the version beside it serves; `comparisons` stores the result.
 
     Args:
-        settings: where everything is stored.
         name: of the new version.
         spark: gives a session; not called if a proof is missing, or if no row of one version has a counterpart in the other.
-        progress: is passed one line per fact.
         limit: examples that are returned at most.
 
     Raises:
@@ -176,7 +171,6 @@ def find_missing(proofs: Sequence[Proof], unfinished: str | None) -> tuple[str, 
     """Return why two versions cannot be compared yet, one sentence each; empty: they can. Pure.
 
     Args:
-        proofs: of both versions.
         unfinished: why the first load of the new version is not done; None: it is, or there is none.
     """
     reasons = tuple(proof.lacks for proof in proofs if proof.lacks)
@@ -282,7 +276,6 @@ def find_refusals(rows: Comparison, schema: SchemaChange, columns: ColumnsChange
 
     Args:
         rows: counts; differences without a cause are those that are left.
-        schema: columns that differ.
         columns: those that are declared.
     """
     reasons = list(undeclared_columns(schema, columns))

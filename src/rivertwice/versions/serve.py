@@ -59,7 +59,6 @@ class Switched:
 
     Attributes:
         version: that serves now; before: that served.
-        rows: rows that are served.
         changed: whether anything was done; a version that serves already is left as it is.
         not_counted: publications of the version that served, since it began to serve: they do not count for the other one.
     """
@@ -85,12 +84,8 @@ def serve_version(
     """Let a version serve.
 
     Args:
-        settings: where everything is stored.
         name: of the version; the pipeline's own name is the first one.
-        by: who asks.
-        now: the present instant.
         compared: what the gate said, for the record; None: it was not compared, as for a version that served before.
-        reason: why, for the record.
         accept: where rows cannot be compared: called right before the commit, returns what a person accepted, which is recorded.
         check: is called right before the commit, when the rows that it will show are known; what it raises prevents the switch.
 
@@ -149,7 +144,6 @@ def stamp_to_serve(home: PipelineHome, own: ServedStamp | None) -> ServedStamp:
     """Return the stamp that a version's rows get in the table that consumers read. Pure.
 
     Args:
-        home: of the version.
         own: the stamp of its own table; None: it has no rows.
 
     Raises:

@@ -41,7 +41,6 @@ def choose_version(settings: Settings, pipeline: str, asked: str = "") -> Choice
     """Return the version that shall serve.
 
     Args:
-        settings: where everything is stored.
         pipeline: its name, without a version.
         asked: name of the version; empty: the newest open one that does not serve.
 

@@ -50,10 +50,8 @@ def compare_rows(
     Args:
         old: rows of the running definition, or what is served.
         new: rows of the changed definition.
-        old_definition: the running one.
         new_definition: the changed one, with the same windows and keys.
         limit: examples that are returned at most.
-        expected: differences that are meant.
     """
     with kept(judge_rows(old, new, old_definition, new_definition, expected)) as judged:
         counts = count_judged(judged, old, new, old_definition, new_definition, len(expected))
@@ -97,7 +95,6 @@ def judge_rows(
     Args:
         old: rows of the running definition, or what is served.
         new: rows of the changed definition.
-        old_definition: the running one.
         new_definition: the changed one, with the same windows and keys.
         expected: differences that are meant; a row with one is `declared`, and `_rule` is the place of the first that has it.
     """
@@ -209,9 +206,6 @@ def count_judged(
         judged: by `judge_rows`.
         old: the old side's rows, asked for the types of their columns alone.
         new: the new side's, likewise.
-        old_definition: of the old side.
-        new_definition: of the new one.
-        declarations: how many there are.
     """
     columns = _shared(old_definition, new_definition)
     kinds = {"equal": EQUAL, "changed": CHANGED, "only_new": ONLY_NEW, "only_old": ONLY_OLD, "repeated": REPEATED}

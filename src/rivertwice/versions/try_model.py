@@ -23,7 +23,6 @@ class TrialRequest:
     """What is asked.
 
     Attributes:
-        pipeline: its name.
         range: event time; None: the newest `last`, up to the end of the newest closed window.
         last: how much event time, if there is no range.
         against: `log`: the rows that the running definition gives over the same records; `served`: what is served now.
@@ -100,7 +99,6 @@ class Expected:
         columns: of a changed row, those that may differ; all others must be equal.
         where: a predicate of SQL over `old` and `new` (the two rows; null if a side has none), the keys, `window_start` and
             `window_end`; None: every such row.
-        reason: why they are meant.
     """
 
     change: str
@@ -132,8 +130,6 @@ class Example:
 
     Attributes:
         kind: `changed`, `only new`, `only old` or `repeated`.
-        window_start, window_end: its window.
-        key: key column to value.
         values: column to its values: those that changed, or all columns of a row that one side alone has.
     """
 
@@ -149,7 +145,6 @@ class Comparison:
     """How the rows of two definitions differ.
 
     Attributes:
-        old_rows, new_rows: rows of each side.
         equal, changed, only_new, only_old: pairs of window and key, by what was found; those that were declared are not among them.
         repeated: pairs of window and key for which a side has several rows: which of them belong together is not known.
         windows, windows_differing: windows with a row on a side; those in which any row differs.

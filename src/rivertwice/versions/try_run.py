@@ -88,10 +88,7 @@ def try_definition(settings: Settings, request: TrialRequest, spark: Spark, prog
     """Compare the rows of the definition in the project with those of the one that the stream runs, or with what is served.
 
     Args:
-        settings: where everything is stored.
-        request: what is asked.
         spark: gives a session; not called if nothing that a result depends on differs.
-        progress: is passed one line per fact.
 
     Raises:
         DefinitionError: the definition in the project cannot be loaded, or the checks refuse it.

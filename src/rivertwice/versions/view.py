@@ -128,7 +128,6 @@ def next_step(
     """Return what a version that never served waits for. Pure.
 
     Args:
-        name: of the version.
         load: why its first load is not done; None: it is, or there is none.
         proofs: of the version that serves and of this one.
         comparison: the newest; None: there is none.

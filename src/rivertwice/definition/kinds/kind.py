@@ -23,7 +23,6 @@ class Kind(ABC):
     Attributes:
         setting: the field of `window` in `pipeline.yaml` that chooses the kind.
         function: Spark's function that makes the windows.
-        takes_several_sources: whether a definition may have more than one source.
         is_aligned: whether windows begin at multiples of their step from the epoch and have one length; else an event begins a
             window, and the window can grow.
         has_watermark: whether results wait for a watermark.
@@ -35,8 +34,6 @@ class Kind(ABC):
         has_independent_rows: whether what is known of a row depends on its own window and records alone, so that executors may
             judge each where it is.
         has_lone_windows: whether a window is computed from the records of its own times, so that a backfill can publish it.
-        code_file: the file with the code that computes rows.
-        lint: judges the pitfalls that depend on the kind.
     """
 
     setting: ClassVar[str]
@@ -117,7 +114,6 @@ class Kind(ABC):
         """Return which file conflicts with such windows, as "FILE: why", or None.
 
         Args:
-            definition: the content of `pipeline.yaml`.
             files: name to text.
         """
 
@@ -126,8 +122,6 @@ class Kind(ABC):
         """Check the text that computes rows, without Spark.
 
         Args:
-            definition: with its text.
-            where: folder of the files, for messages.
             fields: names of all fields of the sources, in lower case.
 
         Raises:

@@ -64,8 +64,6 @@ class Compiler(ABC):
         """Return the result rows of a case, and what contradicts the definition, one sentence each.
 
         Args:
-            spark: the session.
-            definition: the pipeline's definition.
             rows: the accepted rows of each view; offsets increase over all views.
             batch_of: the micro-batch that read the record, by offset.
         """

@@ -26,9 +26,7 @@ class JudgeInput:
     """What a judge takes.
 
     Attributes:
-        definition: whose results are judged.
         rows: view to accepted rows with `_index`, `_late_ms` and `_group`.
-        chain: re-derived watermarks.
         amended: view to what dead letters should have been (`timeline.dead_cure.amended_rows`), where that is applied.
         jumps: the accepted gaps of the path, which the order of a fold depends on.
         own: number of an older definition (`WindowJudge`).

@@ -34,7 +34,6 @@ class FixedWindows(Judge):
         Args:
             as_of: topic to partition to offset; rows below counted.
             amendments: decisions about dead letters up to this one counted.
-            windows_end_ms: ends of the windows.
         """
 
     @abstractmethod
@@ -52,8 +51,6 @@ class FixedWindows(Judge):
 
         Args:
             as_of: topic to partition to offset; rows below counted.
-            windows_end_ms: ends of the windows.
-            shape: how rows are addressed.
             batches: batch number by path index.
         """
 

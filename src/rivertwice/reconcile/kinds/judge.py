@@ -32,9 +32,6 @@ class Judge(Protocol):
         """Say whether the batch with this path index had to emit a row.
 
         Args:
-            row: its address.
-            index: of the batch.
-            chain: re-derived watermarks.
             ranges: offset ranges by path index.
         """
 
@@ -45,8 +42,6 @@ class Judge(Protocol):
         """Return window start (epoch ms) to why the kind cannot compare it, whatever the stream did.
 
         Args:
-            shape: how rows are addressed.
-            rows: all addresses.
             definitions: how many ran on the path.
         """
 
@@ -68,8 +63,6 @@ class Judge(Protocol):
         """Return how many pairs the changelog accounts for.
 
         Args:
-            evidence: with what the stream emitted.
-            pairs: all of them.
             unread: doubts of windows whose input is gone.
             closed_ms: windows that end at or before it are closed.
         """

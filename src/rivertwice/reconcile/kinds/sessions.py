@@ -190,10 +190,7 @@ class SessionJudge(WindowJudge):
         """Return what must be served of sessions that publications overlap and that is not the truth's own.
 
         Args:
-            shape: how rows are addressed.
             batches: batch number of each path index.
-            published: what the publications that count have published.
-            expected: what the stream must have emitted.
 
         Returns:
             The session by the addresses of all that belongs to it.

@@ -201,7 +201,6 @@ class StatefulJudge(Judge):
 
     @functools.cached_property
     def _records_with_output(self) -> set[_Record]:
-        """The records that yielded a row."""
         return set(self._records(self._expected))
 
     @functools.cached_property
@@ -257,7 +256,6 @@ def select_order_dependent(
 
     Args:
         definition: of a fold with `order: any`.
-        shape: of its rows.
         spread_rows: address to reason, for all rows of keys that are in several partitions.
         orders: name to the numbered rows of these keys; the order in which they were read is the first.
     """

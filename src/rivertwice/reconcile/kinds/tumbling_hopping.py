@@ -70,11 +70,7 @@ class WindowJudge(FixedWindows):
         """Take accepted rows with `_index`, `_late_ms` and `_group`, and what dead letters should have been.
 
         Args:
-            spark: the session of the rows.
-            definition: whose rule this is.
-            rows: accepted by it.
             view: source that they are of; None: the only one.
-            amended: what dead letters should have been.
             own: number of the definition if it is an older one: results are computed from what its own batches read. No other
                 record belongs to a window that it alone made, and one that it would take may be what a later rule rejects.
             barred: ranges of event time (epoch ms) over which the SQL throws; no result is computed of their records.
@@ -374,7 +370,6 @@ class WindowJudge(FixedWindows):
         return self._pair_counts(self._pairs_frame(wanted).toArrow())
 
     def _pairs_frame(self, wanted: Column) -> DataFrame:
-        """Return the counted pairs, not computed yet."""
         rows = included(self._spark, self._definition, self._pairs.where(is_read() & wanted))
         end_ms = F.unix_millis("_window_end").alias("end_ms")
         return rows.groupBy("_partition", end_ms, "_late").agg(F.count(F.lit(1)).alias("rows"))

@@ -143,7 +143,6 @@ def require_same_meaning(seal: Seal, meanings: Sequence[str]) -> None:
     """Check that one definition made all windows that are judged, and that it judges as it did at the seal.
 
     Args:
-        seal: that the run builds on.
         meanings: `meaning_of` each definition of the batches that are read.
 
     Raises:
@@ -160,10 +159,6 @@ def require_same_meaning(seal: Seal, meanings: Sequence[str]) -> None:
 def require_no_loaded(load: FirstLoad | None, scope: Scope) -> None:
     """Check that no window that is judged was loaded by batch: the records of such a window are in no batch of the ledger.
 
-    Args:
-        load: the first load of the path, or None.
-        scope: the windows that are judged.
-
     Raises:
         NotIncrementalError: a publication since the seal covers such a window.
     """
@@ -176,9 +171,7 @@ def require_stamp(seal: Seal, stamp: ServedStamp | None, rows: Sequence[LedgerRo
     """Check that what is served can be judged by the seal, the batches and the sequence that were read.
 
     Args:
-        seal: that the run builds on.
         stamp: of the served rows that are judged; None: there are none.
-        rows: the batches that were read.
         sequence: the newest entry that was read, before the served rows.
 
     Raises:
@@ -319,7 +312,6 @@ def require_same_table(pipeline: str, before: Place, after: Place) -> None:
     """Check that versions and stamp of `served` were read of one table. Pure.
 
     Args:
-        pipeline: its name, for the message.
         before: place of the table that it writes when the look began.
         after: the same, when it ended.
 
@@ -349,13 +341,7 @@ def require_files(home: PipelineHome) -> None:
 
 
 def decide_mode(look: ChangesSinceSeal, *, full: bool = False, has_range: bool = False) -> Decision:
-    """Decide whether everything is judged, only what changed since the seal, or nothing. Pure.
-
-    Args:
-        look: what was seen.
-        full: somebody asks for everything.
-        has_range: somebody asks for a range of windows.
-    """
+    """Decide whether everything is judged, only what changed since the seal, or nothing. Pure."""
     seal = look.seal
     asked = _asked_for(full=full, has_range=has_range)
     reason = "; ".join(filter(None, (asked, find_foreign(look.tables)))) if asked else look.find_broken()

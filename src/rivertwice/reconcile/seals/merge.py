@@ -40,7 +40,6 @@ def replaced_verdicts(
 
     Args:
         stored: verdicts by pair and address; one that stands for all agreeing rows of a window has no key.
-        scope: the windows that are judged again.
         touched: verdicts of rows for which late records came.
         agreed: those of them that were among the agreeing rows of their windows.
     """
@@ -80,8 +79,6 @@ def settled_parts(
 
     Args:
         read: records of all batches by partition.
-        accepted: those without the dead letters.
-        dead: the dead letters.
         pairs: of all windows; those of the seal before count as pairs of one window.
         settled_ms: windows that end at or before it are settled.
     """

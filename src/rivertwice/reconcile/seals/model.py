@@ -163,7 +163,6 @@ def store_seal(home: PipelineHome, seal: Seal, forgotten: int = 0) -> bool:
     """Store a seal once, and say whether it is there; called again with the same run, nothing changes.
 
     Args:
-        home: of the pipeline.
         seal: of a run that passed.
         forgotten: how often all seals had been removed before the run read anything. If they were removed since, the rows that
             it compared have changed, so the run is not stored; the commit itself compares the two.

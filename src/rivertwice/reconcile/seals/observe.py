@@ -227,7 +227,6 @@ def _after(path: Place, seal: Seal, columns: Sequence[str] | None = None) -> pa.
 
 
 def _read_corrections(home: PipelineHome, publications: Sequence[Publication], scope: Scope) -> pa.Table | None:
-    """Return the corrections of windows in scope."""
     touching = [
         publication
         for publication in publications

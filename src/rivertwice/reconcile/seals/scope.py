@@ -23,7 +23,6 @@ class Scope:
 
     Attributes:
         settled_ms: windows that end at or before it (epoch ms) are settled.
-        length_ms: length of a window.
         ranges: starts of settled windows that are all judged again.
     """
 
@@ -54,8 +53,6 @@ def scope_since(settled_ms: int, length_ms: int, publications: Sequence[Entry]) 
     """Return the windows to judge after a seal: those that were not settled, and those that publications serve since.
 
     Args:
-        settled_ms: of the seal (epoch ms).
-        length_ms: length of a window.
         publications: the entries after the seal.
     """
     ranges = [(int(low), int(high)) for entry in publications for low, high in entry.payload["ranges"]]
@@ -67,7 +64,6 @@ class Zones:
     """What the ledger says of consecutive batches of a path, in order.
 
     Attributes:
-        timelines, batches: name each batch.
         watermark_ms: of each batch; never falls along a path.
         min_event_ms, max_event_ms: of the records that it accepted; without records, no event lies between the two.
     """

@@ -61,7 +61,6 @@ def why_unfilled(jumps: Sequence[SkippedRange], filled: Collection[int], verdict
     """Return why no run may build on one after an accepted gap; empty if every window of its records is served as they say.
 
     Args:
-        jumps: what the path skipped.
         filled: starts of the windows of records that the stream skipped and the archive has.
         verdicts: of all windows.
     """
@@ -84,7 +83,6 @@ def why_unproved(gate: Gate, counts: Counts) -> str:
     A pair may have nothing but open rows: after a first load by batch the stream itself has not closed a window yet.
 
     Args:
-        gate: of the run.
         counts: pair to verdict to rows, of all windows.
     """
     if not gate.passed:
@@ -109,11 +107,6 @@ def make_seal(
     """Return the seal of a run.
 
     Args:
-        stamp: of the run.
-        view: what it looked at.
-        judged: what that gave.
-        verdicts: all that it judged.
-        totals: of all windows.
         look: with which it began; the tables' versions are of that moment.
     """
     settled_ms = settled_until(judged.evidence.closed_ms, None if judged.served is None else judged.served.closed_ms)
@@ -217,8 +210,6 @@ def compare_served_rows(pipeline: str, seal: Seal, scope: Scope, settled: int) -
     """Compare the number of served rows of windows that are not judged with the number at the seal.
 
     Args:
-        pipeline: its name, for the message.
-        seal: that the run builds on.
         scope: the windows that are judged; if settled ones are among them, nothing is known of the others.
         settled: served rows of all other windows.
     """
@@ -247,10 +238,6 @@ def read_settled_rows(
     """Return what is known of the windows of touched rows, and the stored verdicts of windows that are judged again.
 
     Args:
-        home: of the pipeline.
-        look: with the head's path.
-        view: what the run looks at.
-        seal: that it builds on.
         touched: addresses of rows of settled windows.
         again: starts of settled windows that are judged again (epoch ms).
     """

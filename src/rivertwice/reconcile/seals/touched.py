@@ -28,7 +28,6 @@ class SettledRows:
         emitted: address to the records that the changelog's row counts.
         served: the same of the served row; None: there is no served table.
         winners: window start to the publication that serves it.
-        semantics: of the definition that judges.
         load: the first load by batch of the path, whose windows have no verdict of the pair stream; None: there was none.
     """
 

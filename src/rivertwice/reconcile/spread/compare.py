@@ -357,9 +357,7 @@ def suspect_rows(sides: DataFrame, compared: DataFrame, shape: RowColumns, apart
     """Return the sides' entries of rows that are not clean, with the `_group` in which they are judged.
 
     Args:
-        sides: all entries.
         compared: what `compare_sides` made of them.
-        shape: how rows are addressed.
         apart: `_start_ms` of windows that are left out.
         groups: number of groups; all entries of a row are in one.
     """
@@ -378,7 +376,6 @@ def windows_for_driver(
     """Return which windows are judged apart from the others, all their rows at once. Pure.
 
     Args:
-        windows: all of them.
         special: those of which more must be known than their rows: in doubt, blamed, amended.
         winners: by window the publication that serves it, or -1.
         older: publications that an older definition made.

@@ -94,8 +94,6 @@ class Rule:
 
     Attributes:
         definition: of all rows. topic: of its only source.
-        shape: how rows are addressed and compared.
-        moment: up to when.
         served_index: path index of the batch that the served table shows; None: there is no such table.
         load: the first load by batch of the path, or None; unloaded: starts of those of its windows that no backfill has published.
     """
@@ -213,13 +211,10 @@ class Spread(Sieved):
     """What executors judged.
 
     Attributes:
-        windows: what is counted of the windows that were judged here.
         apart: starts and ends of the windows that the driver judges, in order (epoch ms).
         judged: verdicts and causes of the rows that are not clean (`judge_rows.JUDGED`), not on the driver.
         summary: of their verdicts, by pair, window, verdict and presence.
-        findings: what is wrong with served rows.
         dead: `topic`, `partition`, `offset`, `batch`, `reason` of each dead letter that the log requires.
-        rule: by which they were judged.
         published: starts of the windows that a publication serves (epoch ms).
         wanted: the windows to judge by their start (epoch ms, half-open); None: all. What is counted of the others still is.
     """

@@ -46,13 +46,7 @@ Result = TypeVar("Result")
 
 @dataclass
 class HomeOperationStore:
-    """The parts of a pipeline's home that every operation touches.
-
-    Attributes:
-        settings, home: the settings and the pipeline's home.
-        progress: is called with a line for every step.
-        drain_seconds: how long to wait for a running driver.
-    """
+    """The parts of a pipeline's home that every operation touches."""
 
     settings: Settings
     home: PipelineHome
@@ -218,7 +212,6 @@ class AbandonReport:
     """The result of abandoning an operation.
 
     Attributes:
-        stopped_after: the last step that was done.
         head: the timeline that serves, as before the operation.
         left: files that are left; none of them is served.
         running: whether the desired state is running again.

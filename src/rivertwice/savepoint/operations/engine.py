@@ -130,8 +130,6 @@ def run(
     """Run an operation, or resume the one that was interrupted.
 
     Args:
-        plan: which operation.
-        effects: what it touches.
         savepoint: its base; None resumes an interrupted operation, or lets `begin` choose.
         stop_after: number of the step to stop after; None runs all steps.
 
@@ -259,9 +257,7 @@ def select_unfinished(
 
     Args:
         operations: all operations of the pipeline, oldest first.
-        plan: the operation that is asked for.
         savepoint: its base; None accepts the base of the interrupted one.
-        pipeline: its name, for the message.
 
     Raises:
         RequestError: an operation of another kind, or on another savepoint, was interrupted. Two unfinished ones could not be
@@ -326,8 +322,6 @@ def decide_move(record: Operation, head: str | None, last: int) -> str:
     """Return what is to be done about the head. Pure.
 
     Args:
-        record: the operation's record.
-        head: the head timeline.
         last: last committed batch of the timeline that serves until the head moves.
 
     Returns:

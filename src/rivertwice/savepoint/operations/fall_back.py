@@ -97,8 +97,6 @@ class FallBackPlan:
     Attributes:
         candidates: savepoints in the order in which they would be tried.
         savepoint: the one that would be taken; None if none can be used.
-        resumes: the interrupted restore that would be resumed, or None.
-        steps: what would be done, in order.
         message: the expected result in one sentence; without a savepoint, what a person can do.
     """
 
@@ -149,10 +147,7 @@ def fall_back(
     """Restore the newest proved savepoint that can be used.
 
     Args:
-        settings: the settings of the home.
-        pipeline: the pipeline's name.
         since: when the damage was noticed; None restores in any case.
-        progress: is called with a line for every step.
         spark: the session to use; None starts the pipeline's own.
         patience_s: how long to wait for another process that restores.
 

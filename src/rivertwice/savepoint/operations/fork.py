@@ -52,9 +52,7 @@ class ParentBatches:
     looks only at the end of the path costs the same after any number of batches.
 
     Attributes:
-        parent: the timeline.
         path: its path, which ends where the changelog does.
-        committed: the batches of the path.
         every: those of all timelines.
     """
 

@@ -49,7 +49,6 @@ class Restore:
         was_running: whether the desired state was running before, so that it can be again.
         step: number of the last step that is done.
         forked_at: the parent's last committed batch, once known.
-        replayed: how many recorded batches were replayed.
         bundle: for an upgrade, the definition that the child runs; None: the parent's.
         rewritten_by: the erasure that rewrote the archive, so that all records are read from it; None: Kafka's count, too.
         planned: it was asked for without replay: its savepoint is taken of the parent's own checkpoint at rest.
@@ -103,7 +102,6 @@ class Rewind:
         id: `rewind-<8 hex>`.
         parent, batch: the fork: the savepoint's own timeline and batch.
         head: the timeline that serves until the head moves.
-        child: the timeline that is made.
         was_running: whether the desired state was running before, so that it can be again.
         plan: the planned numbers: records, rows, windows.
         step: number of the last step that is done.
@@ -180,7 +178,6 @@ class FallBackReport:
     """The result of the agent's fall-back; `operations/fall-back.json`, replaced by the next one.
 
     Attributes:
-        pid, pid_started: the process that did it.
         restored: whether a savepoint replaced the damaged checkpoint.
         message: one sentence for events and pages.
         savepoint, timeline, forked_at, replayed: those of the restore, if there was one.
@@ -255,7 +252,6 @@ def find_repeated(
 
     Args:
         operations: all of the pipeline, oldest first.
-        kind: `Restore` or `Rewind`.
         since: when it was asked for.
         base: what it was asked to be based on; None: whatever is chosen.
         resumes: the interrupted operation when it was asked for; None: a new one was asked for.

@@ -74,10 +74,8 @@ class RestoreReport:
     Attributes:
         savepoint: its id, or `beginning`.
         timeline: the new head.
-        parent: the timeline it forked from.
         forked_at: last batch of the parent that counts.
         replayed: recorded batches that were replayed with equal results.
-        resumed: whether an interrupted restore was resumed.
         running: whether the desired state is running again.
     """
 
@@ -304,11 +302,8 @@ def restore_savepoint(
     """Restore a savepoint of the head's path; by default the newest proved one.
 
     Args:
-        settings: the settings of the home.
-        pipeline: the pipeline's name.
         savepoint_id: which savepoint, or `BEGINNING`, or `RESTING` for a planned one, whose savepoint is taken now; None resumes an
             interrupted restore, or takes the newest proved one.
-        progress: is called with a line for every step.
         spark: the session to use; None starts the pipeline's own.
         drain_seconds: how long to wait for a running driver.
         unproved: accept a savepoint that is not proved; every replayed batch is compared in any case.
@@ -399,9 +394,6 @@ class RestorePlan:
         forks_at: the parent's last committed batch as known now; a running stream commits more until it is drained.
         replay: how many recorded batches would be replayed and compared.
         source: `kafka`, or `replay topic`, which is fed from the archive if Kafka no longer has the records.
-        resumes: the interrupted restore that would be resumed, or None.
-        steps: what would be done, in order.
-        refusal: why it cannot be done now, or None.
         origin: for a planned one, the proved savepoint from which the new one would be proved afterwards.
         damage: for a planned one of a stream that does not run, what is wrong with its checkpoint; then `origin` is replayed.
     """

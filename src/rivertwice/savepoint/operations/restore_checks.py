@@ -53,8 +53,6 @@ def newest_proved(
     """Return the newest proved savepoint of a head's path that fits, or of all savepoints if there is no path yet.
 
     Args:
-        home: the pipeline's home.
-        path: the head's path.
         wanted: the next words of the message if there is none.
         fits: whether a savepoint can be used; asked about the newest ones first.
 
@@ -113,8 +111,6 @@ def require_way(
     """Check that a changed definition can continue from the old one's state.
 
     Args:
-        decision: what changed.
-        pipeline: its name.
         beside: the name that a version of the changed definition would have.
         partitions: the number of state partitions, if it changes; None: it does not.
         note: what else changed and does not count, as a sentence for the message.
@@ -171,10 +167,7 @@ def check_restore(
     Only the ledger rows from the savepoint's batch on are read whole.
 
     Args:
-        settings: the settings of the home.
-        home: the pipeline's home.
         manifest: the manifest of the savepoint, or of the beginning.
-        restore: what is to be done.
         remember: False stores nothing, for a request that only asks.
 
     Raises:

@@ -243,12 +243,10 @@ class RewindReport:
     Attributes:
         timeline: the new timeline; forked_at: `T@M`, the batch where it leaves the old one.
         head: the head now: the new timeline, or the old one if the rewind was stopped before the head moved.
-        moved: whether the head has moved.
         planned: the numbers that were shown: batches, records, rows, windows, dead.
         batches, records: how many the new timeline had committed and read when it had caught up.
         compared_at: the old head's last batch, up to which both were compared.
         comparison: numbers of rows that are the same, differ, or exist on one side only, with examples.
-        resumed: whether an interrupted rewind was resumed.
         running: whether the desired state is running again.
     """
 
@@ -449,12 +447,8 @@ def rewind_stream(
     """Rewind, or resume the rewind that was interrupted or stopped before the head moved.
 
     Args:
-        settings: the settings of the home.
-        pipeline: the pipeline's name.
         savepoint_id: which savepoint, or `BEGINNING`; None resumes an unfinished rewind, or takes the newest proved one.
-        unproved: accept a savepoint that is not proved.
         stop_before_head: stop once the new timeline is caught up and compared; the old head serves, its stream stays stopped.
-        progress: is called with a line for every step.
         drain_seconds: how long to wait for a running driver.
 
     Raises:

@@ -117,8 +117,6 @@ class RewindPlan:
         changed: parts of the fingerprint that differ from the savepoint's.
         refusals: reasons why it cannot be done; empty if it can.
         estimate_s: seconds to read again at the pace of the newest batches; None without batches.
-        resumes: the interrupted rewind that would be resumed, or None.
-        steps: what would be done, in order.
     """
 
     pipeline: str
@@ -155,14 +153,7 @@ def after_fork(old: Sequence[LedgerRow], new: Sequence[LedgerRow]) -> tuple[list
 
 
 def plan_rewind(manifest: Manifest, world: RewindInputs, *, proved: bool, unproved: bool = False) -> RewindPlan:
-    """Plan a rewind to a savepoint.
-
-    Args:
-        manifest: the savepoint.
-        world: what is true now.
-        proved: whether the savepoint is proved.
-        unproved: accept one that is not.
-    """
+    """Plan a rewind to a savepoint."""
     gone, regained = after_fork(world.old_rows, world.new_rows)
     head_row = world.old_rows[-1]
     reread = plan_reread(manifest, head_row, world.log_begins)
@@ -348,9 +339,6 @@ def compare_emitted(
     """Compare what two paths emitted, by window and keys; for a fold with `order: any`, by the newest row of each key.
 
     Args:
-        old: rows of the old path.
-        new: rows of the new path.
-        definition: names the columns.
         examples: how many rows that are not the same to give in full.
     """
     names = [definition.window.start_column, definition.window.end_column, *definition.row_keys]

@@ -45,7 +45,6 @@ class OperationPlan(Generic[R]):
     """An operation as a value: its steps in order, and how people finish or abandon it.
 
     Attributes:
-        record: the type of its record.
         noun: its name in messages.
         finish, abandon: commands; `{pipeline}` stands for the pipeline's name.
     """

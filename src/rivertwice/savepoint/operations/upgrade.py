@@ -70,16 +70,12 @@ class UpgradePlan:
         way: `same`, `resume` or `refused`.
         changes: components of the definition that differ. obstacles: component to the reason why it cannot be carried over.
         timeline, batch: where the new timeline would fork, as known now; a running stream commits more until it is drained.
-        old_bundle, new_bundle: their ids.
         savepoint: the savepoint that it would start from, or `checkpoint`: one that it would take; None if none is proved.
         origin: if it would take one, the proved savepoint from which that one is proved afterwards; None: none is proved.
         replay: how many recorded batches would be replayed.
         publications: how many publications are still served.
-        resumes: the interrupted upgrade that would be resumed, or None.
         partitions: number of the state's partitions now and then, if it changes; else None.
         kept: what changed and stays as it is, because it is frozen; empty if nothing did.
-        steps: what would be done, in order.
-        refusal: why it cannot be done now, or None.
     """
 
     pipeline: str
