@@ -8,26 +8,22 @@ computed from the list of readings by plain additions.
 from __future__ import annotations
 
 import json
-import os
 import random
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
 
-from homes.project import REPOSITORY, link
 from lab.faults.events import Event
 from rivertwice.core.instants import parse_iso, to_ms
 from rivertwice.core.settings import Settings
 from rivertwice.log.kafka import ensure_topic
 from rivertwice.log.send import send_records
+from running.own_folder import Run, own_folder
 from running.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.faults]
@@ -87,25 +83,11 @@ def totals(readings: list[Reading]) -> dict[tuple[int, str], tuple[int, int]]:
     return {cell: (count[cell], energy[cell]) for cell in count}
 
 
-Run = Callable[..., Any]
-
-
 @pytest.fixture
 def run(tmp_path: Path) -> Iterator[Run]:
     """Run a command line in the stranger's folder; its output is JSON."""
-    folder = tmp_path / "own"
-    link(folder, [".build"])
-    env = {name: value for name, value in os.environ.items() if not name.startswith("RIVERTWICE")}
-    env |= {"PYTHONPATH": str(REPOSITORY / "src"), "RIVERTWICE_SPARK_MASTER": "local[2]"}
-
-    def command(*arguments: str, code: int | None = 0) -> Any:
-        argv = [sys.executable, "-m", "rivertwice.cli.main", "--output", "json", *arguments]
-        done = subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, timeout=900, check=False)
-        assert code in (None, done.returncode), (arguments, done.stdout[-3000:], done.stderr[-3000:])
-        return json.loads(done.stdout) if done.stdout.strip() else None
-
-    yield command
-    command("down")
+    with own_folder(tmp_path / "own") as command:
+        yield command
 
 
 def test_a_strangers_topic_is_guessed_streamed_and_explained(

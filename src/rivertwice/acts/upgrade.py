@@ -49,7 +49,8 @@ def _plan(world: World, request: UpgradeRequest) -> Plan:
 
     shown = show_upgrade(world.settings, request.pipeline, request.savepoint, unproved=request.unproved)
     refusals = () if shown.refusal is None else (shown.refusal,)
-    return Plan(shown, _rows(shown), shown.steps, None, refusals, shown.resumes, changes=_changes(shown))
+    rows, changes = _rows(shown), _changes(shown)
+    return Plan(shown, rows, shown.steps, None, refusals, shown.resumes, changes=changes, text="\n".join(shown.diff))
 
 
 def _apply(world: World, request: UpgradeRequest) -> UpgradeOutcome:
@@ -70,7 +71,10 @@ def _rows(shown: Any) -> list[Row]:
         ("new timeline", f"leaves {shown.timeline} after its last batch, now {shown.batch}"),
         ("built on", describe_base(shown.savepoint, shown.origin)),
         ("replayed and compared", f"{shown.replay} recorded batches"),
-        ("served", f"as now; {shown.publications} publications stay served"),
+        (
+            "served",
+            f"as now, with its {shown.publications} publications; windows that close from then on are of the new definition",
+        ),
     ]
 
 

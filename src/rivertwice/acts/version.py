@@ -35,7 +35,7 @@ class SwitchRequest(Request):
     )
     accept_different: bool = Field(
         False,
-        description="Serve although no row can be compared, because windows or keys changed; kept with --reason and your name.",
+        description="Serve although rows differ without a cause, or none can be compared; kept with --reason and your name.",
         json_schema_extra={NOT_IN_FORMS: True},
     )
 
@@ -78,7 +78,7 @@ class SwitchPlan:
     Attributes:
         choice: which version serves next, and what that takes.
         parity: the comparison; None: a version that served before is not compared, nor one that cannot be.
-        exchange: what is exchanged for what where rows cannot be compared; None: they can.
+        exchange: what is exchanged for what where rows cannot be compared, or differ and a person accepts that; else None.
     """
 
     choice: Choice
@@ -100,9 +100,9 @@ def _plan(world: World, request: SwitchRequest) -> Plan:
     choice = choice_of(settings, request.version) if request.version else choose_version(settings, request.pipeline)
     parity = find_parity(world, choice.version) if choice.compares else None
     different = choice.different if parity is None else parity.different  # Spark may find what the files do not say
+    if request.accept_different and parity is not None and not different:
+        different = parity.reasons
     exchange = look_at_exchange(settings, choice.version, different) if different else None
-    if request.accept_different and exchange is None:
-        raise RequestError(choice.explain_not_needed())
     found = SwitchPlan(choice, parity, exchange)
     rows = [("serves next", choice.version), ("serves now", choice.serving)]
     nothing = f"{choice.version} serves already" if choice.version == choice.serving else None
@@ -189,9 +189,7 @@ def _apply(world: World, request: SwitchRequest) -> Switched:
         raise RequestError(plan.refusals[0])
     found: SwitchPlan = plan.value
     settings, now, name, exchange = world.settings, utc_now(), found.choice.version, found.exchange
-    stored = None
-    if found.parity is not None and exchange is None:
-        stored = keep_parity(world, found.parity)
+    stored = None if found.parity is None else keep_parity(world, found.parity)
     return serve_version(
         settings,
         name,
@@ -204,7 +202,7 @@ def _apply(world: World, request: SwitchRequest) -> Switched:
         else lambda: accept_differences(
             settings, name, exchange.different, by=world.by, reason=request.reason, now=now
         ),
-        check=lambda: None if stored is None else require_valid(settings, stored),
+        check=lambda: None if stored is None or exchange is not None else require_valid(settings, stored),
     )
 
 

@@ -173,6 +173,7 @@ def describe_plan(plan: Plan, title: str, words: str) -> str:
     if plan.reread:
         again = [(part.partition, part.start, part.end, part.log_begins) for part in plan.reread]
         parts.append(as_table(("partition", "from", "to", "Kafka begins at"), again))
+    parts += filter(None, [plan.text])
     if plan.changes:
         parts.append(as_table(("component", "old", "new", "state"), [list(change) for change in plan.changes]))
     if plan.steps:

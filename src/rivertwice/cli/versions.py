@@ -12,7 +12,7 @@ from rivertwice.cli.asking import Consent, Preview, asks_first, changes_unasked
 from rivertwice.cli.cases import examples_text, schema_lines
 from rivertwice.cli.frame import DEFECT, Frame, FriendlyGroup, as_table, example, pass_frame
 from rivertwice.cli.options import name_argument, named_reason
-from rivertwice.cli.streams import load_and_start
+from rivertwice.cli.streams import load_and_start, wait_caught_up
 from rivertwice.cli.warm import on_engine
 from rivertwice.core import RequestError, base_of, to_plain
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from rivertwice.timeline import Acceptance, Version
     from rivertwice.versions import Exchange, Parity, Proof, StoredComparison, Switched, VersionPlan
 
+_CATCH_UP_S = 600
+"""How long a switch waits until a version has read the log as far as it is."""
 
 # Versions of a pipeline as text: a plan, a comparison. Pure.
 
@@ -91,6 +93,11 @@ def parity_text(parity: Parity) -> str:
     lines += [f"warning  {text}" for text in parity.warnings]
     lines += examples_text(parity.rows)
     lines += [f"refused  {reason}" for reason in parity.reasons]
+    if parity.end is not None and not parity.passed:
+        lines.append(
+            f"meant?   declare it in pipelines/{base_of(parity.version)}/changes, or accept it as it is: "
+            f"`rivertwice version serve {parity.version} --accept-different --reason TEXT`"
+        )
     if parity.passed:
         lines.append(f"passed   every difference between {parity.version} and {parity.beside} has a cause")
     return "\n".join(lines)
@@ -248,15 +255,17 @@ def _emit_parity(frame: Frame, parity: Parity, run: str) -> None:
 def serve(frame: Frame, name: str, asked: dict[str, Any], consent: Consent) -> None:
     """Let version NAME serve.
 
-    What consumers read shows its rows, from one commit on. Exit 3 if it may not. A version that never served is compared first, and serves only if every difference has a cause. The one that served before
-    keeps its rows and its stream, and serves again by the same command; that compares nothing.
+    What consumers read shows its rows, from one commit on. Exit 3 if it may not. A version that never served is compared first, and serves only if every difference has a cause: a reconcile of
+    each side that is not proved runs before, once the version has read as far. The one that served before keeps its rows and its stream, and serves again by the same command; that compares nothing.
 
-    If the windows or the keys changed, no comparison can pass. Then it shows what is served before and after, and a person accepts
-    that with --accept-different --reason TEXT. The version must still be proved by its own reconcile and have read as far.
+    If rows differ without a cause, or none can be compared because windows or keys changed, it shows what is served before and after, and a person accepts that with --accept-different --reason
+    TEXT. The version must still be proved by its own reconcile and have read as far. --dry-run runs no reconcile.
     """
     frame.known_pipeline(name)
     if asked["accept_different"]:
         named_reason(consent.reason)
+    if not consent.dry_run:
+        _prove(frame, name)
     given = {**asked, "version": name, "reason": consent.reason}
     act, world, request = prepare_act(frame, "version.serve", base_of(name), given, by=consent.by)
     plan = act.plan(world, request)
@@ -275,7 +284,7 @@ def serve(frame: Frame, name: str, asked: dict[str, Any], consent: Consent) -> N
         raise SystemExit(DEFECT)
     if plan.refusals:
         raise RequestError(plan.refusals[0])
-    unseen = ", though no row was compared" if found.exchange is not None else ""
+    unseen = "" if found.exchange is None else f", though {'; '.join(found.exchange.different)}"
     question = f"Let {name} serve in place of {found.choice.serving}{unseen}?"
     if not consent.given(name, question, lambda: _switch_preview(found)):
         return
@@ -283,13 +292,31 @@ def serve(frame: Frame, name: str, asked: dict[str, Any], consent: Consent) -> N
     frame.emit(done, lambda: _switched_text(done))
 
 
+def _prove(frame: Frame, name: str) -> None:
+    """Reconcile each side of a switch that is not proved as it is now, the version once it has read what the other one had."""
+    from rivertwice.agent import agent_status
+    from rivertwice.core import utc_now
+    from rivertwice.timeline import Intent
+    from rivertwice.versions import choice_of
+
+    settings = frame.settings
+    choice = choice_of(settings, name)
+    for each in choice.unproved(settings):
+        intent = Intent.load(settings.pipeline(each))
+        if intent is not None and intent.desired == "running" and agent_status(settings) is not None:
+            wait_caught_up(frame, each, utc_now(), _CATCH_UP_S)
+        frame.progress(f"no reconcile proves {each} as it is now, so it is reconciled first")
+        run_act(frame, "reconcile", each, {})
+
+
 def _switch_preview(found: SwitchPlan) -> Preview:
     name, before = found.choice.version, found.choice.serving
     end = f"\n{name} would serve in place of {before}"
-    if found.exchange is not None:
-        value = {"version": name, "before": before, "exchange": to_plain(found.exchange)}
-        return Preview(value, f"{exchange_text(found.exchange)}{end}")
     parity = found.parity
+    if found.exchange is not None:
+        compared = [parity_text(parity)] if parity is not None and parity.end is not None else []
+        value = {"version": name, "before": before, "exchange": to_plain(found.exchange), "parity": to_plain(parity)}
+        return Preview(value, "\n".join([*compared, exchange_text(found.exchange)]) + end)
     value = {"version": name, "before": before, "parity": None if parity is None else to_plain(parity)}
     text = "it served before and is not compared" if parity is None else parity_text(parity)
     return Preview(value, f"{text}{end}", nothing=before == name)
@@ -388,10 +415,9 @@ def _next(begun: Version, way: Way) -> str:
     """Return the commands that lead from a version that has begun to one that serves. Pure."""
     from rivertwice.definition import WayKind
 
-    both = ", ".join(f"`rivertwice reconcile {name}`" for name in (begun.beside, begun.name))
     if way.kind == WayKind.ACCEPTED:
-        return f"next: {both}; {way.explain_accepted(begun.name)}"
-    return f"next: {both}, `rivertwice version compare {begun.name}`"
+        return f"next: {way.explain_accepted(begun.name)}"
+    return f"next: `rivertwice version serve {begun.name}`, which reconciles and compares both first"
 
 
 def _require_pipeline(frame: Frame, name: str) -> None:

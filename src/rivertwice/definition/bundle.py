@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import re
 import shutil
@@ -31,6 +32,17 @@ class Bundle:
     files: Mapping[str, bytes]
     fingerprint: Fingerprint
     definition: Definition
+
+    def diff_to(self, new: Bundle) -> tuple[str, ...]:
+        """Return the lines of a unified diff of the two definitions' files, file by file."""
+        lines: list[str] = []
+        for path in sorted({*self.files, *new.files}):
+            before, after = (
+                files.get(path, b"").decode(errors="replace").splitlines() for files in (self.files, new.files)
+            )
+            names = (path if path in self.files else "/dev/null", path if path in new.files else "/dev/null")
+            lines += difflib.unified_diff(before, after, *names, lineterm="", n=2)
+        return tuple(lines)
 
     def renamed(self, name: str) -> Bundle:
         """Return the bundle of the same definition under another name: only `name` of its `pipeline.yaml` is another one.

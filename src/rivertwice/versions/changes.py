@@ -14,7 +14,7 @@ import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from rivertwice.core import DefinitionError, Settings, read_yaml, split_version
-from rivertwice.definition import Strict, check_sql, describe
+from rivertwice.definition import Definition, Strict, check_sql, describe
 from rivertwice.versions.try_model import CHANGED, Expected, SchemaChange
 
 FOLDER = "changes"
@@ -123,6 +123,14 @@ def read_changes(settings: Settings, version: str) -> Declared:
         message = f"{path} is not YAML: {str(error)[:300]}; correct it"
         raise DefinitionError(message) from None
     return Declared(path, hashlib.sha256(data).hexdigest(), changes)
+
+
+def columns_between(old: Definition, new: Definition, declared: ColumnsChange) -> ColumnsChange:
+    """Return the columns that are meant to differ: those declared, and those that one definition names and the other does not. Pure."""
+    before, after = ([*each.row_keys, *each.columns] for each in (old, new))
+    added = tuple(dict.fromkeys((*declared.added, *(name for name in after if name not in before))))
+    gone = tuple(dict.fromkeys((*declared.gone, *(name for name in before if name not in after))))
+    return declared.model_copy(update={"added": added, "gone": gone})
 
 
 def undeclared_columns(schema: SchemaChange, declared: ColumnsChange) -> tuple[str, ...]:

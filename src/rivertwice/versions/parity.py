@@ -32,7 +32,7 @@ from rivertwice.engine import Spark, offset_of, partition_of, result_schema
 from rivertwice.storage import Table, TableFiles
 from rivertwice.timeline import FirstLoad, Timeline, follow_stamp, head
 from rivertwice.versions.begin import require_version, way_of
-from rivertwice.versions.changes import ColumnsChange, Declared, read_changes, undeclared_columns
+from rivertwice.versions.changes import ColumnsChange, Declared, columns_between, read_changes, undeclared_columns
 from rivertwice.versions.explained import Explained, Unexplained, explain_folds, explain_sessions, explain_windows
 from rivertwice.versions.model import GONE, ExcludedWindows, Parity, Proof
 from rivertwice.versions.proof import read_proof
@@ -226,7 +226,7 @@ def _judge(
         rows=rows,
         late=late,
         left_out=tuple(left_out),
-        reasons=find_refusals(rows, schema, declared.changes.columns),
+        reasons=find_refusals(rows, schema, columns_between(*definitions, declared.changes.columns)),
         warnings=_warnings(rows, expected),
     )
 
@@ -276,7 +276,7 @@ def find_refusals(rows: Comparison, schema: SchemaChange, columns: ColumnsChange
 
     Args:
         rows: counts; differences without a cause are those that are left.
-        columns: those that are declared.
+        columns: those that are meant to differ.
     """
     reasons = list(undeclared_columns(schema, columns))
     if rows.differing:

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rivertwice.core import RequestError, Settings, base_of
+from rivertwice.reconcile import newest_reconcile
 from rivertwice.timeline import follow_stamp, read_versions
+from rivertwice.versions.accept import standing_of
 from rivertwice.versions.begin import require_version, way_of
-from rivertwice.versions.serve import require_switchable, served_before
+from rivertwice.versions.serve import definition_of, require_switchable, served_before
 
 
 @dataclass(frozen=True)
@@ -26,15 +28,17 @@ class Choice:
     compares: bool
     different: Sequence[str] = ()
 
-    def explain_not_needed(self) -> str:
-        """Return why the differences of a version's rows need no acceptance, and what to do instead. Pure."""
-        name = self.version
-        if self.compares:
-            return (
-                f"rows of {name} and {self.serving} can be compared, so there is nothing to accept unseen; declare the "
-                f"rows that are meant to differ in the change file, then `rivertwice version serve {name}` without --accept-different"
-            )
-        return f"{name} served before and needs no comparison or acceptance; `rivertwice version serve {name}` goes back to it"
+    def unproved(self, settings: Settings) -> list[str]:
+        """Return the versions of the two that a switch needs a reconcile of, in this order; none if the one to serve has served before.
+
+        Where no row is compared, it is enough that one of the serving version ran: it says how far that has read.
+        """
+        if not (self.compares or self.different):
+            return []
+        old, new = (settings.pipeline(name) for name in (self.serving, self.version))
+        unproved = [home.root.name for home in (old, new) if standing_of(home, definition_of(home)).lacks]
+        ran = self.different and newest_reconcile(old) is not None
+        return [name for name in unproved if name != self.serving or not ran]
 
 
 def choose_version(settings: Settings, pipeline: str, asked: str = "") -> Choice:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -186,19 +186,68 @@ def test_an_acceptance_needs_a_reason(tmp_path: Path) -> None:
     assert serving_by_stamp(world.old) == "p"
 
 
-def test_rows_that_can_be_compared_are_not_accepted_unseen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def reconciles(does: Callable[[str], object]) -> Any:
+    """Do something in place of each reconcile that the command line asks for, by the name of its pipeline."""
+    return mock.patch("rivertwice.cli.versions.run_act", side_effect=lambda _frame, _act, name, _asked: does(name))
+
+
+@pytest.mark.proves("howto-upgrade.md#let-it-serve-and-go-back")
+def test_rows_that_differ_without_a_cause_serve_by_a_persons_word_which_is_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world = two_versions(tmp_path, MORE)
-    monkeypatch.setattr(version, "find_parity", lambda *_: world.parity())
-    refused = run(world.settings, *ACCEPT, "--yes")
-    assert refused.exit_code == 1
-    assert serving_by_stamp(world.old) == "p"
+    reasons = ("7 rows differ without a cause",)
+    monkeypatch.setattr(version, "find_parity", lambda *_: world.parity(reasons=reasons))
+    refused = run(world.settings, "version", "serve", "p@v2", "--yes")
+    assert refused.exit_code == 3
     words = printed(refused.output, "rivertwice version serve")
+    assert words == list(ACCEPT)
+    asked = run(world.settings, *words, "--dry-run")
+    assert asked.exit_code == 0
+    assert "p@v2 would serve in place of p" in asked.output
+    assert serving_by_stamp(world.old) == "p"
     assert run(world.settings, *words, "--yes").exit_code == 0
     assert serving_by_stamp(world.old) == "p@v2"
-    useless = run(world.settings, "version", "serve", "p", "--accept-different", "--reason", "x", "--yes")
-    assert useless.exit_code == 1
-    assert run(world.settings, *printed(useless.output, "rivertwice version serve"), "--yes").exit_code == 0
+    accepted, stored = read_versions(world.old)[0].accepted, newest_comparison(world.new)
+    assert accepted is not None
+    assert (accepted.different, accepted.reason) == (reasons, REASON)
+    assert stored is not None
+    assert (stored.passed, tuple(stored.reasons)) == (False, reasons)
+    (switch,) = read_switches(world.old)
+    assert switch["compared"]["run"] == stored.run
+
+
+def test_rows_that_all_have_a_cause_need_no_persons_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = two_versions(tmp_path, MORE)
+    monkeypatch.setattr(version, "find_parity", lambda *_: world.parity())
+    assert run(world.settings, *ACCEPT, "--yes").exit_code == 0
+    assert serving_by_stamp(world.old) == "p@v2"
+    assert read_versions(world.old)[0].accepted is None
+    assert run(world.settings, "version", "serve", "p", "--accept-different", "--reason", "x", "--yes").exit_code == 0
     assert serving_by_stamp(world.old) == "p"
+
+
+def test_what_no_reconcile_proves_is_reconciled_before_a_switch(tmp_path: Path) -> None:
+    world = World(tmp_path, TWO_HOURS)
+    world.keep_all()
+    for home in (world.old, world.new):
+        write_intent(home, "stopped", "test", AT)
+    asked: list[str] = []
+
+    def reconcile(name: str) -> None:
+        asked.append(name)
+        if name == "p@v2":
+            world.seal("r1")
+            world.reconciled("p")
+
+    with reconciles(reconcile):
+        assert run(world.settings, *ACCEPT, "--dry-run").exit_code == 1
+        assert asked == []
+        assert run(world.settings, *ACCEPT, "--yes").exit_code == 0
+        assert asked == ["p", "p@v2"]
+        assert serving_by_stamp(world.old) == "p@v2"
+        assert run(world.settings, "version", "serve", "p", "--yes").exit_code == 0
+    assert asked == ["p", "p@v2"]
 
 
 @pytest.mark.proves("howto-upgrade.md#other-windows-or-keys", "guarantees.md#version-switch")
@@ -207,7 +256,8 @@ def test_a_version_without_its_own_proof_is_accepted_by_nobody(tmp_path: Path) -
     world.keep_all()
     for home in (world.old, world.new):
         write_intent(home, "stopped", "test", AT)
-    refused = run(world.settings, *ACCEPT, "--yes")
+    with reconciles(lambda _: None):  # neither of them passes
+        refused = run(world.settings, *ACCEPT, "--yes")
     assert refused.exit_code == 1
     for name in ("p", "p@v2"):
         assert f"`rivertwice reconcile {name}`" in refused.output
@@ -279,11 +329,12 @@ def test_where_no_row_is_reconciled_the_newest_gate_is_the_proof(tmp_path: Path)
     for home in (world.old, world.new):
         write_intent(home, "stopped", "test", AT)
     world.reconciled("p")
-    refused = run(world.settings, *ACCEPT, "--yes")
-    assert refused.exit_code == 1
-    assert "no reconcile of p@v2 has run; run `rivertwice reconcile p@v2`" in refused.output
-    world.reconciled("p@v2", passed=False)
-    refused = run(world.settings, *ACCEPT, "--yes")
+    with reconciles(lambda _: None):
+        refused = run(world.settings, *ACCEPT, "--yes")
+        assert refused.exit_code == 1
+        assert "no reconcile of p@v2 has run; run `rivertwice reconcile p@v2`" in refused.output
+    with reconciles(lambda name: world.reconciled(name, passed=False)):
+        refused = run(world.settings, *ACCEPT, "--yes")
     assert refused.exit_code == 1
     assert "of p@v2 did not pass: 1 row is a DEFECT" in refused.output
     world.reconciled("p@v2", read=101)

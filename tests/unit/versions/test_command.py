@@ -39,7 +39,7 @@ def test_what_backfills_cannot_load_the_stream_loads_in_large_batches(tmp_path: 
     assert begun.exit_code == 0, (begun.output, begun.exception)
     assert "40 records in about 1 batches of at most 1000000 records" in begun.output
     assert "no backfill can load this past: its windows are session, gap 1 hour" in begun.output
-    assert "`rivertwice version compare p@v2`" in begun.output
+    assert "`rivertwice version serve p@v2`" in begun.output
     intent = Intent.load(settings.pipeline("p@v2"))
     assert intent is not None
     assert intent.desired == "running"

@@ -217,6 +217,7 @@ def test_a_version_without_a_cause_for_each_difference_does_not_serve(
     world.keep_all()
     for home in (world.old, world.new):
         write_intent(home, "stopped", "test", AT)
+    world.seal("r1")
     parity = world.parity(reasons=("1 rows differ without a cause",))
     monkeypatch.setattr(version, "find_parity", lambda *_: parity)
     refused = run(world, "p@v2", "--yes")

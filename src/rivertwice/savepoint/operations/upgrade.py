@@ -68,7 +68,7 @@ class UpgradePlan:
 
     Attributes:
         way: `same`, `resume` or `refused`.
-        changes: components of the definition that differ. obstacles: component to the reason why it cannot be carried over.
+        changes: components of the definition that differ. diff: lines of a unified diff of its files. obstacles: component to the reason why it cannot be carried over.
         timeline, batch: where the new timeline would fork, as known now; a running stream commits more until it is drained.
         savepoint: the savepoint that it would start from, or `checkpoint`: one that it would take; None if none is proved.
         origin: if it would take one, the proved savepoint from which that one is proved afterwards; None: none is proved.
@@ -81,6 +81,7 @@ class UpgradePlan:
     pipeline: str
     way: str
     changes: tuple[ChangedComponent, ...]
+    diff: tuple[str, ...]
     obstacles: Mapping[str, str]
     timeline: str
     batch: int | None
@@ -151,6 +152,7 @@ def show_upgrade(
         pipeline=pipeline,
         way=decision.way,
         changes=decision.changes,
+        diff=load_bundle(home.bundles, line.bundle).renamed(pipeline).diff_to(new.renamed(pipeline)),
         obstacles=decision.obstacles,
         timeline=line.timeline,
         batch=None if last is None else last.batch,
