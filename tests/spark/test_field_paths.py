@@ -120,6 +120,52 @@ def test_paths_that_cannot_be_read_are_refused(tmp_path: Path, old: str, new: st
     assert words in str(refused.value)
 
 
+CHANGES = """\
+name: rides
+description: The table rides.
+sources:
+  rides:
+    topic: rides
+    partitions: 1
+    schema: {id: bigint, at: timestamp}
+    epochs: {at: us}
+    required: [id]
+    envelope: debezium
+    event_time: TIME
+    max_future: 1 hour
+window: {fold: 1 day, at: changed_at}
+by: [id]
+state: {at: timestamp}
+keys: [id]
+columns: {changed_at: {}, at: {}}
+types: {changed_at: timestamp, at: timestamp}
+"""
+
+
+@pytest.mark.parametrize("time", ["at", "ts_ms"])
+def test_numbers_of_a_changed_row_are_times_and_the_event_has_its_own(
+    spark: SparkSession, tmp_path: Path, time: str
+) -> None:
+    fold = "def fold(state, event):\n    return {'at': event['at']}, [{'at': event['at']}]\n"
+    files = {"pipeline.yaml": CHANGES.replace("TIME", time), "fold.py": fold}
+    source = load_definition(write_definition(tmp_path / "rides", files)).source[1]
+    written = {"op": "c", "ts_ms": 1_767_600_060_000}
+    rows: list[Any] = [{"id": 1, "at": 1_767_600_000_000_000}, {"id": 2, "at": None}, {"id": 3, "at": 2**62}, {"id": 4, "at": "x"}]  # fmt: skip
+    values = [json.dumps({"before": None, "after": row, **written}).encode() for row in rows]
+    values.append(json.dumps({"payload": {"before": None, "after": rows[0], **written}}).encode())
+    arrived = datetime(2026, 1, 5, 8, 2, tzinfo=UTC)
+    raw = spark.createDataFrame(
+        [(None, value, None, "rides", 0, number, arrived) for number, value in enumerate(values)], RAW_SCHEMA
+    )
+    first, empty, *wrong, wrapped = decode(raw, source).orderBy("_offset").collect()
+    own, event = datetime(2026, 1, 5, 8, tzinfo=UTC), datetime(2026, 1, 5, 8, 1, tzinfo=UTC)
+    assert [each["at"].astimezone(UTC) for each in (first, wrapped)] == [own, own]
+    assert empty[time].astimezone(UTC) == event
+    assert [each["_reason"] for each in (first, empty, wrapped)] == [None, None, None]
+    assert [each["_reason"] for each in wrong] == ["schema", "schema"]
+    assert wrong[0]["_detail"] == "at is no timestamp"
+
+
 def test_another_path_is_another_meaning(tmp_path: Path) -> None:
     before = fingerprint_of(load_definition(folder(tmp_path)))
     after = fingerprint_of(load_definition(folder(tmp_path, YAML.replace("rideId", "rideID"))))

@@ -63,6 +63,8 @@ def _look_text(found: Look, options: list[str]) -> str:
     from rivertwice.definition import format_duration
 
     parts = [f"{found.origin}: {found.records:,} records looked at{f'; {found.read_as[0]}' if found.read_as else ''}"]
+    if found.envelope is not None:
+        parts.append(f"envelope    {found.envelope}")
     if found.first is not None and found.last is not None:
         order = (
             f"{found.disordered:,} come after a later one, by at most {format_duration(found.widest_rounded)}"

@@ -230,6 +230,6 @@ def find_epochs_conflict(source: Source) -> str | None:
         kind = source.schema_.get(name, "absent")
         if kind != "timestamp":
             return f"epochs names {name!r}, which is {kind} in schema; say `{name}: timestamp` there: that is what the SQL sees"
-    if source.epochs and (source.format != "json" or source.envelope != "none"):
-        return "epochs is for plain JSON: an Avro or Protobuf schema and a change event say themselves what a time is; remove epochs"
+    if source.epochs and source.format != "json":
+        return "epochs is for JSON: an Avro or Protobuf schema says itself what a time is; remove epochs"
     return None

@@ -115,8 +115,10 @@ def find_paths_conflict(source: Source) -> str | None:
     for name in source.paths:
         if name not in source.schema_:
             return f"paths names {name!r}, which is absent in schema; declare its type there, or remove it"
-    if source.format != "json" or source.envelope != "none":
-        return "paths is for plain JSON: Avro, Protobuf and change events name their fields in a schema; remove paths"
+    if source.format != "json":
+        return "paths is for plain JSON: Avro and Protobuf name their fields in a schema; remove paths"
+    if source.envelope != "none":
+        return f"paths is for plain JSON: the fields of a change event are those of its row, and event_time: {TS_MS} is when it was written; remove paths"
     seen: dict[str, str] = {}
     for name in source.schema_:
         path = source.paths.get(name, name)
@@ -297,7 +299,10 @@ class Source(Strict):
         "nothing counts it. exact: the record is a dead letter.",
     )
     required: list[Column] = Field(default_factory=list, description="Fields that must have a value.")
-    event_time: Column = Field(description="The timestamp field that windows and the watermark use; always required.")
+    event_time: Column = Field(
+        description="The timestamp field that windows and the watermark use; always required. With envelope: debezium also ts_ms, "
+        "when the connector wrote the event; it need not be in schema."
+    )
     watermark: Duration = Field(
         default=NO_WATERMARK,
         description="How far the watermark stays behind the largest event time; required, except for folds and tables, which have none.",
@@ -334,6 +339,17 @@ class Source(Strict):
     )
     _pins: Pins | None = PrivateAttr(default=None)
     _message: ProtoSchema | None = PrivateAttr(default=None)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_written_at(cls, values: Any) -> Any:
+        """Declare the time of a change event itself, which is not a field of its row."""
+        if not isinstance(values, dict) or (values.get("envelope"), values.get("event_time")) != ("debezium", TS_MS):
+            return values
+        declared = values.get("schema")
+        if not isinstance(declared, dict) or TS_MS in declared:
+            return values
+        return {**values, "schema": {**declared, TS_MS: "timestamp"}}
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -306,11 +306,11 @@ def _typed(source: Source, name: str, kind: str) -> Column:
     if name in source.exact_decimals:
         return _exact_decimal(value, kind, _json_text(source, name)).alias(name)
     if name in source.epochs:
-        return _since_1970(value, source.epochs[name]).alias(name)
-    if kind == "timestamp":
-        parsed = F.when(is_plain_instant(value) | value.rlike(TIMESTAMP), F.try_to_timestamp(value))
-        filled = source.envelope == "debezium" and name == source.event_time
-        value = change_time(parsed, source) if filled else parsed
+        value = _since_1970(value, source.epochs[name])
+    elif kind == "timestamp":
+        value = F.when(is_plain_instant(value) | value.rlike(TIMESTAMP), F.try_to_timestamp(value))
+    if source.envelope == "debezium" and name == source.event_time:
+        value = change_time(value, source)
     return value.alias(name)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from rivertwice.definition import MOST_PARTS, PART, value_at
 from rivertwice.local import sample as times
 from rivertwice.local.read_file import field_name
-from rivertwice.local.sample import RecordSample
+from rivertwice.local.sample import CLOUD_EVENTS, RecordSample
 
 CERTAIN, LIKELY, GUESS, UNKNOWN = "certain", "likely", "a guess", "unknown"
 COLUMN = re.compile(r"^[a-z][a-z0-9_]{0,63}\Z")
@@ -215,17 +215,25 @@ MOST_FIELDS = 300
 """Fields that are looked at; of a record with more (a map with a key for each customer, say) the rest stays an object."""
 
 
-def flatten(sample: RecordSample) -> RecordSample:
-    """Return the sample with a value for each field, and the path of each field that has another name in the records."""
+def flatten(sample: RecordSample, inside: tuple[str, ...] = ()) -> RecordSample:
+    """Return the sample with a value for each field, and the path of each field that has another name in the records.
+
+    Args:
+        sample: the records.
+        inside: names that lead to the object whose fields are taken, outermost first; empty: the record itself.
+    """
     if sample.encoding.format != "json":
         return sample
-    values = [record.value for record in sample.records]
-    found = {path: None for value in values for path in _leaves(value, ())}
-    mixed = {path[:depth] for path in found for depth in range(1, len(path)) if path[:depth] in found}
+    values = [record.value if not inside else value_at(record.value, inside) or {} for record in sample.records]
+    found = {path: None for value in values for path in _leaves(value, inside)}
+    first = len(inside) + 1
+    mixed = {path[:depth] for path in found for depth in range(first, len(path)) if path[:depth] in found}
     inner = [
-        path for path in found if len(path) == 1 or not any(path[:depth] in mixed for depth in range(1, len(path)))
+        path
+        for path in found
+        if len(path) == first or not any(path[:depth] in mixed for depth in range(first, len(path)))
     ]
-    names = _named(inner[:MOST_FIELDS])
+    names = _named(inner[:MOST_FIELDS], len(inside))
     if all(path == (name,) for path, name in names.items()) and len(names) == len(found):
         return sample
     records = [
@@ -250,17 +258,60 @@ def _leaves(value: Mapping[str, Any], outer: tuple[str, ...]) -> Iterator[tuple[
             yield path
 
 
-def _named(paths: Sequence[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
+def _named(paths: Sequence[tuple[str, ...]], outer: int) -> dict[tuple[str, ...], str]:
     """Return path to the name of its field; a path that cannot be read keeps its own text, which is refused as a name."""
     names: dict[tuple[str, ...], str] = {}
     for path in paths:
-        own = path[0] if len(path) == 1 and COLUMN.match(path[0]) and path[0] not in RESERVED else None
+        inner = path[outer:]
+        own = inner[0] if len(inner) == 1 and COLUMN.match(inner[0]) and inner[0] not in RESERVED else None
         if own is None and not all(PART.match(part) for part in path):
-            names[path] = ".".join(path)
+            names[path] = ".".join(inner)
             continue
-        name = own or field_name("_".join(path))
+        name = own or field_name("_".join(inner))
         if name in RESERVED or name in names.values():
             number = next(each for each in range(2, MOST_FIELDS + 2) if f"{name[:60]}_{each}" not in names.values())
             name = f"{name[:60]}_{number}"
         names[path] = name
     return names
+
+
+def free_name(name: str, taken: Iterable[str]) -> str:
+    """Return a name for what an envelope says beside the fields of its record: the first of three that is not taken."""
+    return next(each for each in (name, f"{name}_of_event", f"{name}_by_log") if each not in taken)
+
+
+def open_cloud_events(sample: RecordSample) -> RecordSample | None:
+    """Return the events within CloudEvents in JSON (structured mode): the fields of `data`, and what the envelope says of them; None if a record is none.
+
+    `time` is the event time. Of the other attributes those are taken that tell events apart; `id` has another value in each.
+    """
+    if sample.encoding.format != "json" or not all(map(_is_cloud_event, (each.value for each in sample.records))):
+        return None
+    bodies = [body for record in sample.records if (body := record.value.get("data"))]
+    if not bodies:
+        return None
+    has_schema = all("schema" in body and isinstance(body.get("payload"), Mapping) for body in bodies)
+    opened = flatten(sample, ("data", "payload") if has_schema else ("data",))
+    taken = set(opened.paths) | {name for record in opened.records for name in record.value}
+    said = {
+        name: {record.value.get(name) for record in sample.records} for name in ("time", "type", "source", "subject")
+    }
+    outer = {name: free_name(name, taken) for name, values in said.items() if name == "time" or len(values) > 1}
+    records = [
+        replace(
+            record,
+            value={
+                **{field: record.as_sent[name] for name, field in outer.items() if name in record.as_sent},
+                **record.value,
+            },
+        )
+        for record in opened.records
+    ]
+    paths = {**{field: name for name, field in outer.items() if name != field}, **opened.paths}
+    return replace(opened, records=records, paths=paths, envelope=CLOUD_EVENTS, event_time=outer["time"])
+
+
+def _is_cloud_event(value: Mapping[str, Any]) -> bool:
+    required = all(isinstance(value.get(name), str) for name in ("specversion", "id", "source", "type"))
+    optional = all(isinstance(value.get(name), str | None) for name in ("time", "subject"))
+    return required and optional and isinstance(value.get("data"), Mapping | None)

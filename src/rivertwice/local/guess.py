@@ -11,8 +11,18 @@ from typing import Any
 
 from rivertwice.core import EPOCH, RequestError, did_you_mean
 from rivertwice.definition import format_duration
-from rivertwice.local.changes import TableGuess, guess_table, shown_fields
-from rivertwice.local.fields import CERTAIN, COLUMN, GUESS, LIKELY, UNKNOWN, FieldGuess, flatten, guess_fields
+from rivertwice.local.changes import TableGuess, guess_table
+from rivertwice.local.fields import (
+    CERTAIN,
+    COLUMN,
+    GUESS,
+    LIKELY,
+    UNKNOWN,
+    FieldGuess,
+    flatten,
+    guess_fields,
+    open_cloud_events,
+)
 from rivertwice.local.sample import ISO, RecordSample, as_instant, is_time_name, name_score, words_of
 
 # Event time and keys, chosen among the fields of a sample. Pure.
@@ -45,6 +55,10 @@ def choose_event_time(
             raise RequestError(_no_time(next(each for each in fields if each.name == asked), times))
         return chosen, GuessReason("event time", _read(chosen), "asked for on the command line", CERTAIN, _EVENT_WHERE)
     usable = [each for each in times if each.total - each.seen <= MOST_ABSENT * each.total]
+    given = next((each for each in usable if each.name == sample.event_time), None)
+    if given is not None:
+        why = f"the envelope ({sample.envelope}) says when the event happened"
+        return given, GuessReason("event time", _read(given), why, CERTAIN, _EVENT_WHERE)
     ranked = sorted(usable, key=lambda each: -_event_score(each, sample))
     if not ranked:
         return None, GuessReason("event time", None, _gap(fields), UNKNOWN, _EVENT_WHERE)
@@ -534,8 +548,8 @@ def make_guess(name: str, sample: RecordSample, wishes: Overrides) -> Guess:
     """
     table = guess_table(sample)
     if table is not None:
-        return _of_table(name, sample, table, wishes)
-    sample = flatten(sample)
+        return _of_table(name, table, wishes)
+    sample = open_cloud_events(sample) or flatten(sample)
     fields = tuple(
         guess_fields(
             [record.value for record in sample.records],
@@ -577,6 +591,7 @@ def make_guess(name: str, sample: RecordSample, wishes: Overrides) -> Guess:
         required=required,
     )
     findings = [
+        *_envelope_findings(guess),
         *_field_findings(guess),
         event_finding,
         *key_findings,
@@ -604,17 +619,17 @@ def make_guess(name: str, sample: RecordSample, wishes: Overrides) -> Guess:
     return replace(guess, findings=tuple(findings))
 
 
-def _of_table(name: str, sample: RecordSample, table: TableGuess, wishes: Overrides) -> Guess:
+def _of_table(name: str, table: TableGuess, wishes: Overrides) -> Guess:
+    sample, connector, event = table.sample, table.connector, table.event_time
     if wishes != Overrides():
-        message = f"{sample.origin} holds change events of a table (Debezium), so the definition is a fold that keeps it: leave out --event-time, --key, --window, --watermark and --columns"
+        message = f"{sample.origin} holds change events of a table ({connector.name}), so the definition is a fold that keeps it: leave out --event-time, --key, --window, --watermark and --columns"
         raise RequestError(message)
-    fields, view = shown_fields(table), view_name(sample.topic)
     guess = Guess(
         name=name,
-        view=view,
+        view=view_name(sample.topic),
         sample=sample,
-        fields=fields,
-        event_time=None,
+        fields=table.fields,
+        event_time=event,
         keys=table.keys,
         measures=(),
         count_column="records",
@@ -624,13 +639,9 @@ def _of_table(name: str, sample: RecordSample, table: TableGuess, wishes: Overri
         required=table.keys,
         table=table,
     )
-    kind = GuessReason(
-        "table",
-        "a fold of change events",
-        "every record has op, before and after, as Debezium writes them",
-        CERTAIN,
-        YAML,
-    )
+    kind = GuessReason("table", "a fold of change events", connector.why, CERTAIN, YAML)
+    why = f"no field of the table: when {connector.name} wrote the event"
+    time = GuessReason("event time", _read(event), why, CERTAIN, f"{YAML}: event_time")
     keys = GuessReason(
         "keys", ", ".join(table.keys), table.why, table.sure, f"{YAML}: keys, by, required and key_field"
     )
@@ -641,7 +652,7 @@ def _of_table(name: str, sample: RecordSample, table: TableGuess, wishes: Overri
         UNKNOWN,
         "cases/",
     )
-    return replace(guess, findings=(kind, *_field_findings(guess), keys, no_case, *_sample_findings(guess)))
+    return replace(guess, findings=(kind, *_field_findings(guess), time, keys, no_case, *_sample_findings(guess)))
 
 
 def view_name(topic: str) -> str:
@@ -670,6 +681,19 @@ def _require_fields(fields: Sequence[FieldGuess], sample: RecordSample, wishes: 
             if name not in names:
                 message = f"{option} {name}: no record of {sample.origin} has such a field; {did_you_mean(name, names)}"
                 raise RequestError(message)
+
+
+def _envelope_findings(guess: Guess) -> list[GuessReason]:
+    sample = guess.sample
+    if sample.envelope is None:
+        return []
+    where = f"{YAML}: sources.{guess.view}.paths"
+    why = "every record has specversion, id, source, type and data; the fields are those of data"
+    found = [GuessReason("envelope", sample.envelope, why, CERTAIN, where)]
+    if any(path.startswith(("data.after.", "data.payload.after.")) for path in sample.paths.values()):
+        change = "data holds change events of a table: let the connector write JSON without CloudEvents (value.converter=org.apache.kafka.connect.json.JsonConverter), and init writes the fold that keeps the table"
+        found.append(GuessReason("table", None, change, UNKNOWN, "the connector"))
+    return found
 
 
 def _field_findings(guess: Guess) -> list[GuessReason]:

@@ -69,6 +69,7 @@ class Look:
     Attributes:
         origin: where it comes from: `file trips.csv`, `topic trips`.
         read_as: how a file is written, and what is not certain of it.
+        envelope: what the records are, around their fields; None: they are plain.
         records: how many were looked at.
         broken: reason to number of those that are none.
         event_time: the field that was taken; None: no field can be it, so nothing below is known up to `keys`.
@@ -86,6 +87,7 @@ class Look:
 
     origin: str
     read_as: Sequence[str]
+    envelope: str | None
     records: int
     broken: dict[str, int]
     event_time: str | None
@@ -119,6 +121,7 @@ class Look:
         return cls(
             origin=sample.origin,
             read_as=sample.read_as,
+            envelope=sample.envelope,
             records=len(sample.records),
             broken=dict(sample.skipped),
             event_time=None if guess.event_time is None else guess.event_time.name,
@@ -127,7 +130,7 @@ class Look:
             disordered=disorder[1],
             widest=disorder[0],
             window=guess.window,
-            delays=_delays(timed, guess.window),
+            delays=() if guess.table else _delays(timed, guess.window),
             windows=len(starts),
             largest_window=max(starts.values(), default=0),
             usual_window=float(median(starts.values())) if starts else 0.0,

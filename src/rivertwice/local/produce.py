@@ -28,7 +28,7 @@ from rivertwice.core import (
     to_ms,
 )
 from rivertwice.definition import MICROS, Definition, Source, format_duration, value_at
-from rivertwice.local.changes import row_of
+from rivertwice.local.changes import read_change
 from rivertwice.local.read_file import FileFormat, FileLine, FileOptions, as_fields, describe_broken, file_lines, sniff
 from rivertwice.local.sample import as_instant
 from rivertwice.log import kafka, read_exactly, send_records
@@ -176,10 +176,15 @@ class FileToSend:
         paths, event_time = self.source.paths, self.source.event_time
         event_path, unit = paths.get(event_time, event_time).split("."), self.source.epochs.get(event_time)
         key_path = None if self.key is None else paths.get(self.key, self.key).split(".")
+        is_change = self.source.envelope == "debezium"
         for line in file_lines(self.path, self.shape):
             fields = as_fields(line.value, self.zone, self.shape.time_format)
-            instant = as_instant(value_at(fields, event_path), unit)
-            key_value = None if key_path is None else value_at(row_of(fields), key_path)
+            change = read_change(fields) if is_change else None
+            row = fields if change is None else change.row
+            instant = as_instant(value_at(row, event_path), unit)
+            if change is not None and instant is None:
+                instant = as_instant(change.written, "ms")
+            key_value = None if key_path is None else value_at(row, key_path)
             body = json.dumps(fields, default=_number, ensure_ascii=False).encode()
             text = None if key_value is None else str(key_value).encode()
             headers = ((LINE_HEADER, f"{mark}{line.line}".encode()),)

@@ -20,6 +20,8 @@ MOST_RECORDS = 1_000
 """The default number of records of a sample."""
 FRAME_BYTES = 5
 """Confluent's prefix: a zero byte and a schema id of four."""
+CLOUD_EVENTS = "CloudEvents"
+"""The envelope of records that are CloudEvents."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,8 @@ class RecordSample:
         is_file: whether it comes from a file, whose records somebody has still to send.
         read_as: how the file is written, and what is not certain of it; the first line is certain.
         said: the options of a command line with which the file is read like this.
+        envelope: what the records are, around the fields that were taken; None: the fields are those of the records.
+        event_time: the field with the time that the envelope gives; None: it gives none.
     """
 
     origin: str
@@ -114,6 +118,8 @@ class RecordSample:
     is_file: bool = False
     read_as: Sequence[str] = ()
     said: Sequence[str] = ()
+    envelope: str | None = None
+    event_time: str | None = None
 
 
 def parse_object(data: bytes | str) -> Row | str:

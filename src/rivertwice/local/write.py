@@ -68,7 +68,7 @@ def render_yaml(guess: Guess) -> str:
             f"Guessed by `rivertwice init` from {len(sample.records)} change events of {sample.origin}. Check each part against the table: a guess "
             "sees a sample only. docs/howto-cdc.md of rivertwice explains what comes out."
         )
-        return "\n".join([*head, *render_table(guess.table, guess.name, view, sample)]) + "\n"
+        return "\n".join([*head, *render_table(guess.table, guess.name, view)]) + "\n"
     lines = [
         *_comment(
             f"Guessed by `rivertwice init` from {len(sample.records)} records of {sample.origin}. Check each part against what you know: "

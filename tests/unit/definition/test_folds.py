@@ -59,11 +59,32 @@ def test_windows_of_a_fold_are_closed_at_once_and_others_by_the_watermark() -> N
         (("    max_future", "    tombstones: delete\n    key_field: d\n    max_future"), "key_field 'd' is of type double"),
         (("    max_future", "    tombstones: delete\n    key_field: v\n    max_future"), "key_field 'v' is not required"),
         (("    max_future", "    envelope: debezium\n    framing: confluent\n    schema_ids: ['1']\n    max_future"), "plain JSON"),
+        (("    max_future", "    envelope: debezium\n    paths: {at: payload.ts_ms}\n    max_future"), "event_time: ts_ms is when it was written; remove paths"),
+        (("    max_future", "    format: avro\n    epochs: {at: ms}\n    max_future"), "epochs is for JSON"),
+        (("event_time: at", "event_time: ts_ms"), "event_time 'ts_ms' is absent in schema"),
     ],
 )  # fmt: skip
 def test_a_definition_that_is_no_whole_fold_is_refused(change: tuple[str, str], words: str) -> None:
     with pytest.raises(DefinitionError, match=words):
         define_fold(change)
+
+
+def test_a_number_within_objects_or_a_row_is_a_time_by_its_unit() -> None:
+    _, plain = define_fold(
+        ("    max_future", "    paths: {at: payload.ts_ms}\n    epochs: {at: ms}\n    max_future")
+    ).source
+    assert (plain.parts_of("at"), plain.epochs, plain.required_fields) == (["payload", "ts_ms"], {"at": "ms"}, ("k", "at"))  # fmt: skip
+    _, row = define_fold(("    max_future", "    envelope: debezium\n    epochs: {at: us}\n    max_future")).source
+    assert (row.envelope, row.epochs) == ("debezium", {"at": "us"})
+
+
+def test_the_time_of_a_change_event_need_not_be_declared() -> None:
+    enveloped = "    envelope: debezium\n    event_time: ts_ms"
+    short = define_fold(("    event_time: at", enveloped))
+    text = FOLD_YAML.replace("    event_time: at", enveloped).replace("d: double}", "d: double, ts_ms: timestamp}")
+    long = parse_files({"pipeline.yaml": text.encode(), "fold.py": FOLD.encode()}, "p")
+    assert list(short.source[1].schema_) == ["k", "at", "v", "d", "ts_ms"]
+    assert fingerprint_of(short).hashes() == fingerprint_of(long).hashes()
 
 
 def test_what_belongs_to_folds_is_refused_for_other_windows() -> None:

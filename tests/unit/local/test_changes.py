@@ -30,6 +30,7 @@ def sample(values: list[Mapping[str, Any]], keys: list[str | None]) -> RecordSam
     ("key", "keys", "key_field"),
     [
         (lambda n: json.dumps({"id": n}), ("id",), ["id"]),
+        (lambda n: json.dumps({"schema": {}, "payload": {"id": n}}), ("id",), ["id"]),
         (lambda n: json.dumps({"id": n, "shop": "b"}), ("id", "shop"), ["id", "shop"]),
         (lambda n: json.dumps({"id": n, "on": True}), ("id",), None),  # a boolean cannot be read from a key
         (str, ("id",), "id"),
@@ -50,7 +51,8 @@ def test_a_table_is_guessed_and_its_definition_is_accepted(
     definition = parse_files({name: text.encode() for name, text in files.items()}, "orders")
     (source,) = definition.sources.values()
     assert (source.topic, source.partitions, source.envelope) == ("db.public.orders", 3, "debezium")
-    assert source.schema_["at"] == "bigint"  # what the connector writes as a number stays one
+    assert (source.schema_["at"], source.epochs) == ("timestamp", {"at": "us"})  # what the connector writes as a number
+    assert (source.event_time, source.schema_["ts_ms"]) == ("ts_ms", "timestamp")  # declared by the envelope
     assert (source.tombstones, source.key_field) == (("dead", None) if key_field is None else ("delete", key_field))
     assert tuple(definition.keys) == keys
 
