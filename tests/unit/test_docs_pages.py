@@ -1,4 +1,4 @@
-"""Commands in the docs are those that the command line has: verbs, and the options that stand after them."""
+"""The docs name commands that there are, say what to do about all that is red, and are found by the words of a question."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 
 from homes.project import REPOSITORY
 from rivertwice.agent import KINDS, REACTIONS
+from rivertwice.cli.docs import find_sections
 from rivertwice.cli.main import cli
 
 PAGES = sorted(path for path in (REPOSITORY / "docs").glob("*.md") if path.stem not in ("upgrade", "cli-idioms"))
@@ -71,3 +72,34 @@ def test_what_is_red_has_a_row_that_says_what_to_do() -> None:
     page = (REPOSITORY / "docs" / "howto-red.md").read_text(encoding="utf-8")
     named = {*map(str, REACTIONS), *KINDS} - {"test"}
     assert sorted(word for word in named if f"`{word}`" not in page) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "page", "heading"),
+    [
+        ("add field", "howto-change", "Add a field"),
+        ("change window", "howto-change", "Change the window"),
+        ("stream red", "howto-red", "The stream is red or down: what now"),
+        ("stream down what now", "howto-red", "The stream is red or down: what now"),
+        ("records late what now", "howto-red", "Records are late, or the data are red or yellow: what now"),
+        ("how much memory", "howto-deploy", "How much memory, for how many records a second"),
+        ("EMR", "services", "Spark: EMR, Dataproc, Databricks, Kubernetes"),
+        ("MSK", "services", "Kafka: MSK, Confluent Cloud and others"),
+        ("Databricks", "services", "Spark: EMR, Dataproc, Databricks, Kubernetes"),
+        ("query from Trino", "howto-results", "Trino, Snowflake, BigQuery, DuckDB, pandas: read from other tools"),
+        ("delete person data", "howto-privacy", "Erase a person: delete what is stored about somebody"),
+        ("remove pipeline", "howto-deploy", "Clean up: remove a pipeline, or everything"),
+        ("upgrade Spark", "support", "One version of Spark, and how to upgrade it"),
+        ("savepoint proved", "howto-savepoints", "How to take, prove and restore savepoints"),
+        ("dead letters", "howto-dead-letters", "Dead letters"),
+        ("alert PagerDuty", "howto-watch", "Send an alert to PagerDuty, Opsgenie or another service of alerts"),
+        ("backfill last week", "howto-correct", "Backfill last week, or any range"),
+        ("run without Airflow", "howto-airflow", "Run without Airflow"),
+        ("S3", "howto-deploy", "S3 and more than one host"),
+        ("OPEN mean", "howto-red", "What OPEN means, and what closes a window"),
+        ("rotate Kafka password", "howto-stream", "Rotate a Kafka password"),
+    ],
+)
+def test_the_first_section_that_a_search_finds_answers_the_question(words: str, page: str, heading: str) -> None:
+    texts = {path.stem: path.read_text(encoding="utf-8") for path in sorted((REPOSITORY / "docs").glob("*.md"))}
+    assert find_sections(texts, words)[0][:2] == (page, heading)
