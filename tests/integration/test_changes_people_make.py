@@ -53,10 +53,10 @@ class Shop:
 
     def upgrade(self, name: str) -> None:
         """One command: the stream continues with the change."""
-        plan = self.run("upgrade", "sales", "--dry-run")
+        plan = self.run("upgrade", "sales", "--unproved", "--dry-run")  # no DAG takes and proves savepoints here
         assert any(line[:1] in "+-" and line[:3] not in ("+++", "---") for line in plan["diff"]), plan
         began = time.monotonic()
-        self.run("upgrade", "sales", "--yes")
+        self.run("upgrade", "sales", "--unproved", "--yes")
         self.figures[name] = time.monotonic() - began
 
     def serve(self, name: str, *accept: str) -> dict[str, int]:

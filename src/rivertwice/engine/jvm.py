@@ -72,24 +72,23 @@ BOUNDED_MEMORY = {
 }
 
 
-RESULT_LIMIT = {"spark.driver.maxResultSize": "512m"}
-"""So much of one result is collected by the driver, a quarter of its heap. Above it executors write a batch's rows, and side rows
-are collected in pieces."""
+DRIVER_LIMITS = {"spark.driver.memory": "2g", "spark.driver.maxResultSize": "512m"}
+"""The heap of a driver, and how much of one result it collects: a quarter of that. Above it executors write a batch's rows, and side
+rows are collected in pieces."""
 
 
-def result_limit(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the limit of a collected result, unless Spark's own file of defaults says one."""
+def driver_limits(env: Mapping[str, str]) -> dict[str, str]:
+    """Return the limits of a driver that Spark's own file of defaults does not say."""
     file = Path(env.get("SPARK_CONF_DIR", "")) / "spark-defaults.conf"
     said = file.read_text() if env.get("SPARK_CONF_DIR") and file.is_file() else ""
     named = {words[0] for line in said.splitlines() if (words := line.replace("=", " ").split())}
-    return {name: value for name, value in RESULT_LIMIT.items() if name not in named}
+    return {name: value for name, value in DRIVER_LIMITS.items() if name not in named}
 
 
 def start_confs(settings: Settings, jars: list[Path]) -> dict[str, str]:
     """Return the settings that only a new JVM can take."""
     confs = {
         "spark.master": settings.spark_master,
-        "spark.driver.memory": "2g",
         # A JVM that is out of memory must end: if it stayed, it would hold a checkpoint that its driver has left (ran).
         "spark.driver.extraJavaOptions": " ".join(
             [
@@ -107,7 +106,7 @@ def start_confs(settings: Settings, jars: list[Path]) -> dict[str, str]:
         "spark.executor.extraJavaOptions": f"{NO_HELPER} {AVRO_LIMITS}",
         "spark.ui.enabled": "false",
         **BOUNDED_MEMORY,
-        **result_limit(os.environ),
+        **driver_limits(os.environ),
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
         "spark.sql.catalogImplementation": "in-memory",

@@ -245,7 +245,7 @@ def find_refusal(old: Definition, new: Definition) -> str | None:
     if unread:
         return (
             f"the changed definition of {name} reads {', '.join(unread)}, which its stream does not read, so no batch says which records "
-            "belong to a window; nothing was run. Start it under another name: `rivertwice start` reads its topics from the beginning"
+            f"belong to a window; nothing was run. `rivertwice upgrade {name} --new-version` runs it beside the other and reads its topics from the beginning"
         )
     return None
 
