@@ -1,7 +1,6 @@
 """Airflow DAGs: `archive__PIPELINE`, one for each definition in `pipelines/`."""
 
-from rivertwice.airflow.dags import archive_dag, is_first_version
-from rivertwice.airflow.definitions import every_dag
+from rivertwice.airflow.factory import every_dag
 
-for dag in every_dag(archive_dag, wants=is_first_version):
+for dag in every_dag("archive"):
     globals()[dag.dag_id] = dag

@@ -1,7 +1,6 @@
 """Airflow DAGs: `backfill__PIPELINE`, one for each definition in `pipelines/`, and for each version."""
 
-from rivertwice.airflow.dags import backfill_dag
-from rivertwice.airflow.definitions import every_dag
+from rivertwice.airflow.factory import every_dag
 
-for dag in every_dag(backfill_dag):
+for dag in every_dag("backfill"):
     globals()[dag.dag_id] = dag

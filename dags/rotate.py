@@ -1,7 +1,6 @@
 """Airflow DAGs: `rotate__PIPELINE`, one for each definition in `pipelines/`, and for each version."""
 
-from rivertwice.airflow.dags import rotate_dag
-from rivertwice.airflow.definitions import every_dag
+from rivertwice.airflow.factory import every_dag
 
-for dag in every_dag(rotate_dag):
+for dag in every_dag("rotate"):
     globals()[dag.dag_id] = dag

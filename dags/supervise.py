@@ -1,7 +1,6 @@
 """Airflow DAGs: `supervise__PIPELINE`, one for each definition in `pipelines/`, and for each version."""
 
-from rivertwice.airflow.dags import supervise_dag
-from rivertwice.airflow.definitions import every_dag
+from rivertwice.airflow.factory import every_dag
 
-for dag in every_dag(supervise_dag):
+for dag in every_dag("supervise"):
     globals()[dag.dag_id] = dag

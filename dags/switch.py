@@ -1,7 +1,6 @@
 """Airflow DAGs: `switch__PIPELINE`, one for each definition in `pipelines/`."""
 
-from rivertwice.airflow.dags import is_first_version, switch_dag
-from rivertwice.airflow.definitions import every_dag
+from rivertwice.airflow.factory import every_dag
 
-for dag in every_dag(switch_dag, wants=is_first_version):
+for dag in every_dag("switch"):
     globals()[dag.dag_id] = dag

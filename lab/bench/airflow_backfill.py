@@ -52,11 +52,10 @@ DAG_ID = f"backfill__{NAME}"
 REST_S = 20.0
 DAG_FILE = """# Airflow reads a file for DAGs only if it has both words.
 from rivertwice.backfill.plan import plan_backfill
-from rivertwice.airflow.dags import backfill_dag
-from rivertwice.airflow.definitions import every_dag
+from rivertwice.airflow.factory import every_dag
 
 plan_backfill.__kwdefaults__["chunk_records"] = {records}
-for dag in every_dag(backfill_dag):
+for dag in every_dag("backfill"):
     globals()[dag.dag_id] = dag
 """
 

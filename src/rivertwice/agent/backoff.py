@@ -63,7 +63,9 @@ REACTIONS: dict[FailureClass, Reaction] = {
     FailureClass.KILLED: Reaction(Response.RESTART, 6, "a signal ended the process; the next start replays its batch"),
     FailureClass.POISON: Reaction(Response.RESTART, 5, "a record stopped the batch although bad records must not"),
     FailureClass.OUT_OF_MEMORY: Reaction(
-        Response.RESTART, 3, "the process ran out of memory; set a larger spark.driver.memory in the spark-defaults.conf of SPARK_CONF_DIR, or a smaller stream.max_offsets_per_trigger"
+        Response.RESTART,
+        3,
+        "the process ran out of memory; set a larger spark.driver.memory in the spark-defaults.conf of SPARK_CONF_DIR, or a smaller stream.max_offsets_per_trigger",
     ),
     FailureClass.STORE: Reaction(Response.RESTART, 5, "a table or service could not be read or written"),
     FailureClass.CHECKPOINT: Reaction(

@@ -130,6 +130,7 @@ def pipeline_dag(definition: Definition, verb: str, description: str, **options:
         description=description,
         catchup=False,
         max_active_runs=1,
+        is_paused_upon_creation=own.paused,
         allowed_run_types=RUN_TYPES,
         tags=list(dict.fromkeys(["rivertwice", verb, base_of(name), *own.tags])),
         doc_md=f"**{verb}** of pipeline `{name}`. {description} See docs/howto-airflow.md.",

@@ -73,7 +73,9 @@ def repair_dag(settings: Settings, definition: Definition) -> DAG:
 
 def can_repair(definition: Definition) -> bool:
     """Say whether a backfill can cure rows of a definition, and the definition wants that."""
-    return definition.compare and definition.repair.policy != RepairMode.OFF and definition.has_windows_of_their_own
+    has_dag = "repair" in definition.airflow.dags
+    is_wanted = definition.compare and definition.repair.policy != RepairMode.OFF
+    return has_dag and is_wanted and definition.has_windows_of_their_own
 
 
 # A continuous schedule needs a start; the others begin at their next tick, not at the one that was missed last.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,8 +9,6 @@ from rivertwice.core import MARK, ConfigError, DefinitionError, Settings, base_o
 from rivertwice.definition import DefinitionFiles, load_definition, load_draft
 
 if TYPE_CHECKING:
-    from airflow.sdk import DAG
-
     from rivertwice.definition import Definition
 
 
@@ -51,16 +48,6 @@ def _load(settings: Settings, name: str) -> Definition:
         return definition.model_copy(update={"airflow": load_draft(own).airflow})
     except DefinitionError:
         return definition  # of a pipeline that runs: its DAGs stay as they were frozen, `rivertwice lint` names the mistake
-
-
-def every_dag(
-    factory: Callable[[Settings, Definition], DAG], *, wants: Callable[[Definition], bool] = lambda _: True
-) -> Iterator[DAG]:
-    """Yield the DAG of each pipeline whose definition is accepted and `wants` one."""
-    settings = Settings.from_env()
-    for candidate in find_definitions(settings):
-        if candidate.definition is not None and wants(candidate.definition):
-            yield factory(settings, candidate.definition)
 
 
 def require_definitions() -> None:

@@ -10,7 +10,7 @@ The words `airflow` and `dag` have to be in the file: Airflow looks for them bef
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING
 
 from rivertwice.airflow import dags, operate
@@ -20,18 +20,40 @@ from rivertwice.core import Settings, base_of
 if TYPE_CHECKING:
     from airflow.sdk import DAG
 
+    from rivertwice.definition import Definition
+
 log = logging.getLogger(__name__)
 
-_VERBS = (
-    (dags.supervise_dag, None),
-    (dags.rotate_dag, None),
-    (dags.archive_dag, dags.is_first_version),
-    (dags.reconcile_dag, None),
-    (dags.backfill_dag, None),
-    (dags.repair_dag, dags.can_repair),
-    (dags.switch_dag, dags.is_first_version),
-    (operate.operate_dag, None),
-)
+
+def _always(_definition: Definition) -> bool:
+    return True
+
+
+_DAGS: dict[str, tuple[Callable[[Settings, Definition], DAG], Callable[[Definition], bool]]] = {
+    "supervise": (dags.supervise_dag, _always),
+    "rotate": (dags.rotate_dag, _always),
+    "archive": (dags.archive_dag, dags.is_first_version),
+    "reconcile": (dags.reconcile_dag, _always),
+    "backfill": (dags.backfill_dag, _always),
+    "repair": (dags.repair_dag, dags.can_repair),
+    "switch": (dags.switch_dag, dags.is_first_version),
+    "operate": (operate.operate_dag, _always),
+}
+
+
+def dags_of(settings: Settings, definition: Definition, verbs: Collection[str] | None = None) -> Iterator[DAG]:
+    """Yield the DAGs that a definition has, of these verbs alone if any are named."""
+    for verb, (factory, fits) in _DAGS.items():
+        if verb in definition.airflow.dags and fits(definition) and (verbs is None or verb in verbs):
+            yield factory(settings, definition)
+
+
+def every_dag(verb: str) -> Iterator[DAG]:
+    """Yield the DAG of a verb of each pipeline whose definition is accepted and has it."""
+    settings = Settings.from_env()
+    for found in find_definitions(settings):
+        if found.definition is not None:
+            yield from dags_of(settings, found.definition, [verb])
 
 
 def all_dags(settings: Settings | None = None, pipelines: Collection[str] | None = None) -> dict[str, DAG]:
@@ -43,15 +65,12 @@ def all_dags(settings: Settings | None = None, pipelines: Collection[str] | None
             names the team's pipelines.
     """
     settings = settings or Settings.from_env()
-    made = {}
+    made: dict[str, DAG] = {}
     for found in find_definitions(settings):
         if pipelines is not None and base_of(found.name) not in pipelines:
             continue
         if found.definition is None:
             log.error("pipeline %s has no DAGs: %s", found.name, found.refusal)
             continue
-        for factory, wants in _VERBS:
-            if wants is None or wants(found.definition):
-                dag = factory(settings, found.definition)
-                made[dag.dag_id] = dag
+        made |= {dag.dag_id: dag for dag in dags_of(settings, found.definition)}
     return made

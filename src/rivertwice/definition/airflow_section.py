@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self, get_args
 
 from pydantic import AfterValidator, Field, WithJsonSchema, field_validator, model_validator
 
@@ -139,9 +139,23 @@ class SparkResources(Strict):
         return {**self.conf, **{setting: str(value) for setting, value in named.items() if value is not None}}
 
 
-class AirflowSettings(Strict):
-    """How the pipeline's DAGs run."""
+DagVerb = Literal["supervise", "rotate", "archive", "reconcile", "backfill", "repair", "switch", "operate"]
+DAG_VERBS: tuple[DagVerb, ...] = get_args(DagVerb)
 
+
+class AirflowSettings(Strict):
+    """Which DAGs the pipeline has, and how they run."""
+
+    dags: list[DagVerb] = Field(
+        default=list(DAG_VERBS),
+        min_length=1,
+        description="The DAGs of the pipeline and its versions; what the others do is left to the command line.",
+    )
+    paused: bool | None = Field(
+        default=None,
+        description="Whether a new DAG begins paused; without it Airflow's own setting counts.",
+        json_schema_extra=without_null,
+    )
     schedules: Schedules = Schedules()
     retries: int = Field(default=2, ge=0, le=100, description="Tries after the first one that failed.")
     retry_delay: Duration = Field(default=timedelta(seconds=5), description="Time before another try.")

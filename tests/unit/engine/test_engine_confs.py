@@ -48,3 +48,14 @@ def test_files_are_seen_by_java_only_where_every_task_has_its_jar(master: str, j
     confs = start_confs(replace(LOCAL, spark_master=master), [Path("/jars") / jar])
     assert (set(IN_JAVA) < set(confs)) == is_set
     assert bool(set(IN_JAVA) & set(confs)) == is_set
+
+
+def test_sparks_own_file_says_how_large_the_heap_of_a_driver_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert start_confs(LOCAL, [])["spark.driver.memory"] == "2g"
+    (tmp_path / "spark-defaults.conf").write_text("spark.driver.memory 5g\n")
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    confs = start_confs(LOCAL, [])
+    assert "spark.driver.memory" not in confs
+    assert confs["spark.driver.maxResultSize"] == "512m"
