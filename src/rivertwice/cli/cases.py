@@ -186,22 +186,48 @@ class DurationType(click.ParamType[timedelta]):
         "rivertwice advise flight_delays",
         'rivertwice advise flight_delays --delay "2 hours" --delay "3 hours" --by origin',
         'rivertwice advise flight_delays --last "7 days"',
+        'rivertwice advise flight_delays --delay "2 hours" --write',
     )
 )
 @name_argument()
 @click.option("--delay", "delays", type=DurationType(), multiple=True, help="Judge this delay; may be given again.")
 @click.option("--last", type=DurationType(), help="Only the newest batches: as far back as this much event time.")
 @click.option("--by", "column", metavar="FIELD", help="Also name the values of a field of the record that lose most.")
-@on_engine()
+@click.option(
+    "--write", is_flag=True, help="Judge nothing; write the one --delay into pipeline.yaml as the source's watermark."
+)
+@click.option("--source", metavar="VIEW", help="With --write: which source, if several have a watermark.")
+@click.option("--dry-run", is_flag=True, help="With --write: show the lines that would differ; write nothing.")
+@on_engine(lambda values: not values["write"])
+@changes_unasked("with --write a watermark in pipeline.yaml", because="git shows it, and --dry-run")
 @pass_frame
-def advise(frame: Frame, name: str, delays: tuple[timedelta, ...], last: timedelta | None, column: str | None) -> None:
+def advise(
+    frame: Frame,
+    name: str,
+    delays: tuple[timedelta, ...],
+    last: timedelta | None,
+    column: str | None,
+    write: bool,
+    source: str | None,
+    dry_run: bool,
+) -> None:
     """Show what other watermark delays would have dropped.
 
     The log that NAME read is judged again. Each delay is judged by the exact late rule over the batches that the stream ran: how many pairs of record and window it
     would have dropped, how long the rows of a window would have waited, and how many rows the state would have held at most.
     Without --delay it judges parts and multiples of the present delay, and the smallest ones that drop at most 1 %, 0.1 %
-    and none. It changes nothing. To apply a delay, write it as the source's watermark and run `rivertwice upgrade NAME`.
+    and none, rounded up. It changes nothing. To apply a delay, name it with --write: that line of pipeline.yaml is changed and shown,
+    and `rivertwice upgrade NAME` continues the stream with it.
     """
+    if write:
+        if len(delays) != 1 or last is not None or column is not None:
+            message = "--write takes exactly one --delay, and neither --last nor --by"
+            raise click.UsageError(message)
+        _write_watermark(frame, frame.known_pipeline(name), delays[0], source, dry_run=dry_run)
+        return
+    if source is not None or dry_run:
+        message = "--source and --dry-run belong to --write"
+        raise click.UsageError(message)
     from rivertwice.engine import spark_on_demand
     from rivertwice.timeline import head_definition, path_ledger
     from rivertwice.versions import AdviceRequest
@@ -219,6 +245,29 @@ def advise(frame: Frame, name: str, delays: tuple[timedelta, ...], last: timedel
         spark.expect(records=sum(row.read for row in path_ledger(home)))
         advice = measure(spark(), settings, definition, AdviceRequest(delays, last, column), frame.progress)
     frame.emit(advice, lambda: advice_text(advice))
+
+
+def _write_watermark(frame: Frame, name: str, delay: timedelta, view: str | None, *, dry_run: bool) -> None:
+    """Write a delay into the definition in the project, and show the lines that differ and the command that applies it."""
+    from rivertwice.core import base_of
+    from rivertwice.definition import build_bundle
+    from rivertwice.timeline import head
+
+    folder = frame.settings.definitions / base_of(name)
+    old = build_bundle(folder)
+    new = old.with_watermark(delay, view)
+    diff = old.diff_to(new, around=0)
+    if diff and not dry_run:
+        new.write_yaml(folder)
+    several = len(new.definition.streams) > 1  # the checkpoint of these goes by their old watermarks
+    follows = f"upgrade {name}{' --new-version' if several else ''}"
+    if head(frame.settings.pipeline(name)) is None:
+        follows = f"start {name} --wait"
+    lines = diff or [f"the watermark in {folder}/pipeline.yaml is {_advice_text(delay)} already"]
+    frame.emit(
+        {"pipeline": name, "diff": diff, "written": bool(diff) and not dry_run, "next": f"rivertwice {follows}"},
+        lambda: "\n".join(lines if dry_run or not diff else [*lines, f"next: rivertwice {follows}"]),
+    )
 
 
 def advice_text(advice: Advice) -> str:
@@ -256,8 +305,8 @@ def advice_text(advice: Advice) -> str:
         table = [(value.value, value.pairs, *value.dropped) for value in advice.values]
         lines += [as_table((str(advice.column), "pairs", *map(str, delays)), table)]
     lines += [
-        f"to drop {'none' if suggestion.share == 0 else f'at most {suggestion.share:.1%}'}: watermark: {_advice_text(suggestion.delay)} "
-        f"({suggestion.dropped} dropped; in steps of {_advice_text(advice.step)})"
+        f"to drop {'none' if suggestion.share == 0 else f'at most {suggestion.share:.1%}'}: watermark: {_advice_text(suggestion.rounded)}"
+        f"{f' (drops at most {suggestion.dropped})' if suggestion.dropped else ''}"
         for suggestion in advice.suggestions
     ]
     if advice.kept is not None:
@@ -265,6 +314,8 @@ def advice_text(advice: Advice) -> str:
         lines.append(
             f"the stream itself kept {advice.kept} late pairs in these batches; the rule gives {present.dropped}"
         )
+    most = min(advice.suggestions, key=lambda suggestion: suggestion.share or 1)
+    lines.append(f"to apply one: rivertwice advise {advice.pipeline} --delay '{_advice_text(most.rounded)}' --write")
     return "\n".join(lines)
 
 

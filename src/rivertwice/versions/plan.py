@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import shutil
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -79,7 +77,7 @@ def plan_version(settings: Settings, pipeline: str, spark: Spark, *, recompute: 
         old_bundle=wanted.old.id,
         new_bundle=wanted.new.id,
         changes=wanted.changes,
-        diff=tuple(diff_files(*(bundle.renamed(pipeline).files for bundle in (wanted.old, wanted.new)))),
+        diff=tuple(wanted.old.renamed(pipeline).diff_to(wanted.new.renamed(pipeline))),
         columns_added=tuple(name for name in new.result_columns if name not in old.result_columns),
         columns_gone=tuple(name for name in old.result_columns if name not in new.result_columns),
         load=load,
@@ -112,16 +110,6 @@ def _plan_stream_load(settings: Settings, wanted: VersionRequest) -> StreamLoadP
     home = settings.pipeline(wanted.beside)
     plan.require_same_past(Timeline.load(home, head_path(home)[0].timeline), new)
     return plan
-
-
-def diff_files(old: Mapping[str, bytes], new: Mapping[str, bytes]) -> list[str]:
-    """Return a unified diff of the text files of two definitions, file by file. Pure."""
-    lines: list[str] = []
-    for path in sorted({*old, *new}):
-        before, after = (files.get(path, b"").decode(errors="replace").splitlines() for files in (old, new))
-        names = (path if path in old else "/dev/null", path if path in new else "/dev/null")
-        lines += difflib.unified_diff(before, after, *names, lineterm="", n=2)
-    return lines
 
 
 def _archive_left(settings: Settings, pipeline: str) -> timedelta | None:

@@ -31,7 +31,6 @@ from rivertwice.definition import (
     ChangedComponent,
     Definition,
     build_project_bundle,
-    has_same_windows,
     load_bundle,
 )
 from rivertwice.engine import Spark, check_bundle, read_verdict, result_schema
@@ -164,7 +163,7 @@ def _compare(
     _require_checked(settings, home, pair.new, session)
     old_plan = new_plan = old_log.plan(session, asked, ranges)
     changed = {change.component for change in pair.changes}
-    same_windows = has_same_windows(old, new)
+    same_windows = old.window.is_same(new.window)
     if not (old_log.decodes_as(new_log) and same_windows) or {"rows", "keys"} & changed:
         new_plan = new_log.plan(session, asked, ranges if same_windows else None)
     sides = old_log.run(session, old_plan), new_log.run(session, new_plan)

@@ -13,7 +13,6 @@ from rivertwice.core.installed import base_of, split_version, version_name
 from rivertwice.core.settings import Settings
 from rivertwice.definition.bundle import build_bundle
 from rivertwice.definition.definition import load_definition
-from rivertwice.versions.plan import diff_files
 
 
 @pytest.mark.parametrize("name", ["p", "a-b_c9", "p@v2", "p@v10", "p@v9999"])
@@ -49,7 +48,7 @@ def test_a_renamed_definition_has_the_same_meaning_under_another_name(tmp_path: 
     new = old.renamed("p@v2")
     assert (new.definition.name, new.fingerprint) == ("p@v2", old.fingerprint)
     assert new.id != old.id
-    changed = [line for line in diff_files(old.files, new.files) if line[:1] in "+-" and line[:3] not in ("+++", "---")]
+    changed = [line for line in old.diff_to(new) if line[:1] in "+-" and line[:3] not in ("+++", "---")]
     assert changed == ['-name: "p"  # ours', "+name: p@v2  # ours"]
     assert old.renamed("p") is old
 
