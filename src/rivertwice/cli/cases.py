@@ -346,6 +346,7 @@ def _advice_text(value: timedelta | None) -> str | None:
         "rivertwice try flight_delays",
         'rivertwice try flight_delays --last "1 day" --limit 50',
         "rivertwice try flight_delays --from 2013-06-30T04:00:00Z --to 2013-07-01T04:00:00Z --fail-on-difference",
+        'rivertwice try flight_delays --watermark "2 hours"',
     ),
 )
 @name_argument()
@@ -360,6 +361,12 @@ def _advice_text(value: timedelta | None) -> str | None:
     show_default=True,
     help="Compare with the rows that the running definition gives over the same records, or with what is served now.",
 )
+@click.option(
+    "--watermark",
+    type=DurationType(),
+    metavar="DELAY",
+    help="Compare the rows that the stream emits with those by this watermark delay; no file is edited.",
+)
 @click.option("--limit", type=click.IntRange(0, 1000), default=20, show_default=True, help="Rows shown at most.")
 @click.option(
     "--fail-on-difference", is_flag=True, help="Exit 3 if a row or a column differs, or none could be compared."
@@ -373,6 +380,7 @@ def try_(
     start: datetime | None,
     end: datetime | None,
     against: str,
+    watermark: timedelta | None,
     limit: int,
     fail_on_difference: bool,
 ) -> None:
@@ -382,6 +390,9 @@ def try_(
     Kafka or the archive still holds. The rows are compared by window and key, and the columns first. It writes nothing and does
     not disturb a running stream. Differences are not a failure: the exit code is 0 unless --fail-on-difference is given. To
     apply the change, run `rivertwice upgrade NAME`.
+
+    With --watermark the definition in the project is not looked at. The rows that the running definition emits over the batches that
+    the stream ran are compared with those that it would emit by that delay, for the windows that both close.
     """
     from rivertwice.engine import spark_on_demand
     from rivertwice.versions import LAST, TrialRequest, try_definition
@@ -390,7 +401,10 @@ def try_(
     if asked is not None and last is not None:
         message = "--last is given with --from and --to, but each of them says which event time; leave one of them out"
         raise RequestError(message)
-    request = TrialRequest(frame.known_pipeline(name), asked, last or LAST, against, limit)
+    if watermark is not None and against != "log":
+        message = "--watermark compares what the stream emits, not what is served; leave --against out"
+        raise RequestError(message)
+    request = TrialRequest(frame.known_pipeline(name), asked, last or LAST, against, limit, watermark)
     with spark_on_demand(frame.settings, f"rivertwice-try-{name}", quick=True) as spark:
         trial = try_definition(frame.settings, request, spark, frame.progress)
     frame.emit({**to_plain(trial), "differs": trial.differs}, lambda: trial_text(trial))
@@ -406,9 +420,12 @@ def trial_text(trial: Trial) -> str:
     old_side = (
         "served" if trial.against == "served" else f"bundle {trial.old.bundle[:12]} (timeline {trial.old.timeline})"
     )
+    new_side = f"bundle {trial.new.bundle[:12]} (project); changed: {', '.join(trial.changes)}"
+    if trial.watermark is not None:
+        new_side = f"the same with the watermark delay {_advice_text(trial.watermark)}: what the stream would emit"
     lines = [
         f"old      {old_side}",
-        f"new      bundle {trial.new.bundle[:12]} (project); changed: {', '.join(trial.changes)}",
+        f"new      {new_side}",
         f"stretch  [{to_plain(stretch.start)}, {to_plain(stretch.end)}): {stretch.windows} windows, {stretch.records} records read",
         *(f"left out {part}" for part in stretch.left_out),
         *schema_lines(schema),

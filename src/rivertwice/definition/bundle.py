@@ -72,7 +72,7 @@ class Bundle:
         name = self.definition.name
         sources = {each: source for each, source in self.definition.streams.items() if source.has_watermark}
         if not sources:
-            message = f"{name} has {self.definition.window.text} and no watermark, so no record of it is ever late; there is no delay to write"
+            message = f"{name} has {self.definition.window.text} and no watermark, so no record of it is ever late; there is no delay to change"
             raise RequestError(message)
         if (view is None and len(sources) > 1) or (view is not None and view not in sources):
             has_none = "" if view is None else f", not {view}"

@@ -191,19 +191,26 @@ def advise_delays(
     first = select_newest(path, request.last)
     rows, largest = path[first:], largest_before(path)
     marks_ms, largest = late_marks(largest)[first:], largest[first:]
-    line = Timeline.load(home, path[-1].timeline)
+    topic_id = Timeline.load(home, path[-1].timeline).topic_ids[source.topic]
     progress(f"{sum(row.read for row in rows)} records of {len(rows)} batches are read ...")
-    ranges = [of_topic(row.parts(), source.topic) for row in rows]
-    topic_id = line.topic_ids[source.topic]
-    pieces = [read_ranges(spark, settings, source.topic, span, topic_id=topic_id) for span in read_spans(ranges)]
-    decoded = decode_view(definition, view, functools.reduce(DataFrame.unionByName, pieces), details=False)
-    tagged = tag_batches(accepted(decoded, source), batch_marks(spark, ranges))
+    tagged = read_batches(spark, settings, definition, rows, topic_id)
     kept_rows = included(spark, definition, _marked(spark, tagged, marks_ms))
     pairs = with_window_end(kept_rows, definition, view).persist(StorageLevel.MEMORY_AND_DISK)
     try:
         return _measure(spark, definition, request, rows, largest, kept_rows, pairs, progress)
     finally:
         pairs.unpersist()
+
+
+def read_batches(
+    spark: SparkSession, settings: Settings, definition: Definition, rows: Sequence[LedgerRow], topic_id: str
+) -> DataFrame:
+    """Return what a definition of one stream accepts of some batches, each record with the index of its batch among them (`_index`)."""
+    ((view, source),) = definition.streams.items()
+    ranges = [of_topic(row.parts(), source.topic) for row in rows]
+    pieces = [read_ranges(spark, settings, source.topic, span, topic_id=topic_id) for span in read_spans(ranges)]
+    decoded = decode_view(definition, view, functools.reduce(DataFrame.unionByName, pieces), details=False)
+    return tag_batches(accepted(decoded, source), batch_marks(spark, ranges))
 
 
 def _measure(
