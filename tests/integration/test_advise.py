@@ -15,11 +15,13 @@ from homes.project import edit_yaml
 from lab.faults.events import Event, produce_events
 from lab.flights.plan import STORM
 from lab.flights.replay import ReplayRequest, replay
-from rivertwice.core.instants import from_ms, to_iso
+from rivertwice.core.instants import from_ms, parse_iso, to_iso
 from rivertwice.core.settings import Settings
+from rivertwice.definition.definition import load_definition
 from rivertwice.definition.parts import parse_duration
 from rivertwice.local.broker import BrokerInfo
 from rivertwice.log.kafka import ensure_topic
+from rivertwice.storage.table import Table
 from rivertwice.timeline.lineage import path_ledger
 from running.warm_spark import invoke_warm, run_driver_warm
 from streams.flights import make_flights_project
@@ -70,6 +72,46 @@ def check(make: MakeProject, folder: Path, *options: str) -> dict[str, Any]:
     return advice
 
 
+def emitted(settings: Settings) -> dict[tuple[Any, ...], dict[str, Any]]:
+    """Return what a stream emitted: window and key to the columns."""
+    (folder,) = settings.definitions.iterdir()
+    definition = load_definition(folder)
+    names = (definition.window.start_column, definition.window.end_column, *definition.keys)
+    rows = Table(settings.pipeline(folder.name).tables.changelog).read().to_pylist()
+    return {
+        tuple(row[name] for name in names): {
+            name: round(row[name], 6) if isinstance(row[name], float) else row[name] for name in definition.columns
+        }
+        for row in rows
+    }
+
+
+def check_trial(make: MakeProject, folder: Path, delay: str) -> None:
+    """Compare the rows that differ by what is said with those that the streams of both delays emitted."""
+    settings = make(folder / "1 hour")
+    (name,) = (path.name for path in settings.definitions.iterdir())
+    words = ("try", name, "--watermark", delay, "--last", "9999 days", "--limit", "1000")
+    result = invoke_warm(settings, "--output", "json", *words)
+    assert result.exit_code == 0, result.output
+    trial: dict[str, Any] = json.loads(result.stdout)
+    start, end = parse_iso(trial["stretch"]["start"]), parse_iso(trial["stretch"]["end"])
+    old, new = (
+        {row: values for row, values in emitted(make(folder / each)).items() if row[0] >= start and row[1] <= end}
+        for each in ("1 hour", delay)
+    )
+    both = [row for row in old if row in new]
+    changed = {row for row in both if old[row] != new[row]}
+    found = trial["rows"]
+    assert (found["equal"], found["changed"]) == (len(both) - len(changed), len(changed))
+    assert (found["only_old"], found["only_new"]) == (len(old) - len(both), len(new) - len(both))
+    assert changed
+    shown = {
+        (parse_iso(each["window_start"]), parse_iso(each["window_end"]), *each["key"].values())
+        for each in found["examples"]
+    }
+    assert shown <= {row for row in {*old, *new} if old.get(row) != new.get(row)}
+
+
 def seconds(delay: str) -> float:
     return parse_duration(delay) / timedelta(seconds=1)
 
@@ -81,6 +123,8 @@ def test_flights_lose_by_a_delay_what_is_said_of_it(tmp_path: Path, broker: Brok
 
     replay(make(tmp_path / "sender"), ReplayRequest(topic=topic, days=STORM))
     advice = check(make, tmp_path, "--by", "origin")
+    for delay in ("20 minutes", "3 hours"):
+        check_trial(make, tmp_path, delay)
     assert {value["value"] for value in advice["values"]} == {"EWR", "JFK", "LGA"}
     assert sum(value["pairs"] for value in advice["values"]) == advice["pairs"]
     waits = [outcome["event_wait_p50"] for outcome in advice["outcomes"] if outcome["event_wait_p50"] is not None]
@@ -113,3 +157,4 @@ def test_hopping_windows_lose_pairs_as_it_is_said(tmp_path: Path, broker: Broker
         events.append(Event(number % 4, b"k", value, BEGIN_MS + number * 2 * MINUTE_MS))
     produce_events(settings, topic, events)
     check(make, tmp_path)
+    check_trial(make, tmp_path, "3 hours")

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from homes.project import REPOSITORY
-from rivertwice.cli.docs import find_sections
+from rivertwice.cli.docs import find_sections, title_of
 from rivertwice.cli.main import cli
 
 
@@ -50,3 +50,10 @@ def test_a_section_has_all_words_and_one_in_its_heading_counts_more() -> None:
     }
     assert find_sections(texts, "savepoint restore") == [("b", "Restore a savepoint", 23), ("a", "One", 3)]
     assert find_sections(texts, "nowhere") == find_sections(texts, "") == []
+
+
+@pytest.mark.parametrize("fence", ["```", "~~~~", "   ```"])
+def test_a_comment_in_a_code_block_is_not_a_heading(fence: str) -> None:
+    page = f"{fence}sh\n# not the title\n{fence}\n# Title\n\n{fence}\n# savepoint\nls\n{fence}\n## Next\nsavepoint\n{fence}\n# cut"
+    assert title_of(page) == "Title"
+    assert find_sections({"a": page}, "savepoint") == [("a", "Title", 1), ("a", "Next", 1)]

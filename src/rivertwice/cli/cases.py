@@ -186,22 +186,48 @@ class DurationType(click.ParamType[timedelta]):
         "rivertwice advise flight_delays",
         'rivertwice advise flight_delays --delay "2 hours" --delay "3 hours" --by origin',
         'rivertwice advise flight_delays --last "7 days"',
+        'rivertwice advise flight_delays --delay "2 hours" --write',
     )
 )
 @name_argument()
 @click.option("--delay", "delays", type=DurationType(), multiple=True, help="Judge this delay; may be given again.")
 @click.option("--last", type=DurationType(), help="Only the newest batches: as far back as this much event time.")
 @click.option("--by", "column", metavar="FIELD", help="Also name the values of a field of the record that lose most.")
-@on_engine()
+@click.option(
+    "--write", is_flag=True, help="Judge nothing; write the one --delay into pipeline.yaml as the source's watermark."
+)
+@click.option("--source", metavar="VIEW", help="With --write: which source, if several have a watermark.")
+@click.option("--dry-run", is_flag=True, help="With --write: show the lines that would differ; write nothing.")
+@on_engine(lambda values: not values["write"])
+@changes_unasked("with --write a watermark in pipeline.yaml", because="git shows it, and --dry-run")
 @pass_frame
-def advise(frame: Frame, name: str, delays: tuple[timedelta, ...], last: timedelta | None, column: str | None) -> None:
+def advise(
+    frame: Frame,
+    name: str,
+    delays: tuple[timedelta, ...],
+    last: timedelta | None,
+    column: str | None,
+    write: bool,
+    source: str | None,
+    dry_run: bool,
+) -> None:
     """Show what other watermark delays would have dropped.
 
     The log that NAME read is judged again. Each delay is judged by the exact late rule over the batches that the stream ran: how many pairs of record and window it
     would have dropped, how long the rows of a window would have waited, and how many rows the state would have held at most.
     Without --delay it judges parts and multiples of the present delay, and the smallest ones that drop at most 1 %, 0.1 %
-    and none. It changes nothing. To apply a delay, write it as the source's watermark and run `rivertwice upgrade NAME`.
+    and none, rounded up. It changes nothing. To apply a delay, name it with --write: that line of pipeline.yaml is changed and shown,
+    and `rivertwice upgrade NAME` continues the stream with it.
     """
+    if write:
+        if len(delays) != 1 or last is not None or column is not None:
+            message = "--write takes exactly one --delay, and neither --last nor --by"
+            raise click.UsageError(message)
+        _write_watermark(frame, frame.known_pipeline(name), delays[0], source, dry_run=dry_run)
+        return
+    if source is not None or dry_run:
+        message = "--source and --dry-run belong to --write"
+        raise click.UsageError(message)
     from rivertwice.engine import spark_on_demand
     from rivertwice.timeline import head_definition, path_ledger
     from rivertwice.versions import AdviceRequest
@@ -219,6 +245,29 @@ def advise(frame: Frame, name: str, delays: tuple[timedelta, ...], last: timedel
         spark.expect(records=sum(row.read for row in path_ledger(home)))
         advice = measure(spark(), settings, definition, AdviceRequest(delays, last, column), frame.progress)
     frame.emit(advice, lambda: advice_text(advice))
+
+
+def _write_watermark(frame: Frame, name: str, delay: timedelta, view: str | None, *, dry_run: bool) -> None:
+    """Write a delay into the definition in the project, and show the lines that differ and the command that applies it."""
+    from rivertwice.core import base_of
+    from rivertwice.definition import build_bundle
+    from rivertwice.timeline import head
+
+    folder = frame.settings.definitions / base_of(name)
+    old = build_bundle(folder)
+    new = old.with_watermark(delay, view)
+    diff = old.diff_to(new, around=0)
+    if diff and not dry_run:
+        new.write_yaml(folder)
+    several = len(new.definition.streams) > 1  # the checkpoint of these goes by their old watermarks
+    follows = f"upgrade {name}{' --new-version' if several else ''}"
+    if head(frame.settings.pipeline(name)) is None:
+        follows = f"start {name} --wait"
+    lines = diff or [f"the watermark in {folder}/pipeline.yaml is {_advice_text(delay)} already"]
+    frame.emit(
+        {"pipeline": name, "diff": diff, "written": bool(diff) and not dry_run, "next": f"rivertwice {follows}"},
+        lambda: "\n".join(lines if dry_run or not diff else [*lines, f"next: rivertwice {follows}"]),
+    )
 
 
 def advice_text(advice: Advice) -> str:
@@ -256,8 +305,8 @@ def advice_text(advice: Advice) -> str:
         table = [(value.value, value.pairs, *value.dropped) for value in advice.values]
         lines += [as_table((str(advice.column), "pairs", *map(str, delays)), table)]
     lines += [
-        f"to drop {'none' if suggestion.share == 0 else f'at most {suggestion.share:.1%}'}: watermark: {_advice_text(suggestion.delay)} "
-        f"({suggestion.dropped} dropped; in steps of {_advice_text(advice.step)})"
+        f"to drop {'none' if suggestion.share == 0 else f'at most {suggestion.share:.1%}'}: watermark: {_advice_text(suggestion.rounded)}"
+        f"{f' (drops at most {suggestion.dropped})' if suggestion.dropped else ''}"
         for suggestion in advice.suggestions
     ]
     if advice.kept is not None:
@@ -265,6 +314,8 @@ def advice_text(advice: Advice) -> str:
         lines.append(
             f"the stream itself kept {advice.kept} late pairs in these batches; the rule gives {present.dropped}"
         )
+    most = min(advice.suggestions, key=lambda suggestion: suggestion.share or 1)
+    lines.append(f"to apply one: rivertwice advise {advice.pipeline} --delay '{_advice_text(most.rounded)}' --write")
     return "\n".join(lines)
 
 
@@ -295,6 +346,7 @@ def _advice_text(value: timedelta | None) -> str | None:
         "rivertwice try flight_delays",
         'rivertwice try flight_delays --last "1 day" --limit 50',
         "rivertwice try flight_delays --from 2013-06-30T04:00:00Z --to 2013-07-01T04:00:00Z --fail-on-difference",
+        'rivertwice try flight_delays --watermark "2 hours"',
     ),
 )
 @name_argument()
@@ -309,6 +361,12 @@ def _advice_text(value: timedelta | None) -> str | None:
     show_default=True,
     help="Compare with the rows that the running definition gives over the same records, or with what is served now.",
 )
+@click.option(
+    "--watermark",
+    type=DurationType(),
+    metavar="DELAY",
+    help="Compare the rows that the stream emits with those by this watermark delay; no file is edited.",
+)
 @click.option("--limit", type=click.IntRange(0, 1000), default=20, show_default=True, help="Rows shown at most.")
 @click.option(
     "--fail-on-difference", is_flag=True, help="Exit 3 if a row or a column differs, or none could be compared."
@@ -322,6 +380,7 @@ def try_(
     start: datetime | None,
     end: datetime | None,
     against: str,
+    watermark: timedelta | None,
     limit: int,
     fail_on_difference: bool,
 ) -> None:
@@ -331,6 +390,9 @@ def try_(
     Kafka or the archive still holds. The rows are compared by window and key, and the columns first. It writes nothing and does
     not disturb a running stream. Differences are not a failure: the exit code is 0 unless --fail-on-difference is given. To
     apply the change, run `rivertwice upgrade NAME`.
+
+    With --watermark the definition in the project is not looked at. The rows that the running definition emits over the batches that
+    the stream ran are compared with those that it would emit by that delay, for the windows that both close.
     """
     from rivertwice.engine import spark_on_demand
     from rivertwice.versions import LAST, TrialRequest, try_definition
@@ -339,7 +401,10 @@ def try_(
     if asked is not None and last is not None:
         message = "--last is given with --from and --to, but each of them says which event time; leave one of them out"
         raise RequestError(message)
-    request = TrialRequest(frame.known_pipeline(name), asked, last or LAST, against, limit)
+    if watermark is not None and against != "log":
+        message = "--watermark compares what the stream emits, not what is served; leave --against out"
+        raise RequestError(message)
+    request = TrialRequest(frame.known_pipeline(name), asked, last or LAST, against, limit, watermark)
     with spark_on_demand(frame.settings, f"rivertwice-try-{name}", quick=True) as spark:
         trial = try_definition(frame.settings, request, spark, frame.progress)
     frame.emit({**to_plain(trial), "differs": trial.differs}, lambda: trial_text(trial))
@@ -355,9 +420,12 @@ def trial_text(trial: Trial) -> str:
     old_side = (
         "served" if trial.against == "served" else f"bundle {trial.old.bundle[:12]} (timeline {trial.old.timeline})"
     )
+    new_side = f"bundle {trial.new.bundle[:12]} (project); changed: {', '.join(trial.changes)}"
+    if trial.watermark is not None:
+        new_side = f"the same with the watermark delay {_advice_text(trial.watermark)}: what the stream would emit"
     lines = [
         f"old      {old_side}",
-        f"new      bundle {trial.new.bundle[:12]} (project); changed: {', '.join(trial.changes)}",
+        f"new      {new_side}",
         f"stretch  [{to_plain(stretch.start)}, {to_plain(stretch.end)}): {stretch.windows} windows, {stretch.records} records read",
         *(f"left out {part}" for part in stretch.left_out),
         *schema_lines(schema),

@@ -12,7 +12,10 @@ from rivertwice.cli.asking import is_terminal
 from rivertwice.cli.frame import Frame, as_table, example, pass_frame
 from rivertwice.core import RequestError, did_you_mean, find_shipped
 
-_HEADING = re.compile(r"^#{1,3} (.+)$", re.MULTILINE)
+_BLOCK_OR_HEADING = re.compile(
+    r"^ *(?P<fence>`{3,}|~{3,})[^\n]*\n.*?(?:^ *(?P=fence)|\Z)|^#{1,3} (?P<heading>[^\n]+)$", re.MULTILINE | re.DOTALL
+)
+"""A fenced block is matched as a whole, so that a comment of its code is not taken for a heading."""
 MOST_HITS = 20
 
 
@@ -56,8 +59,11 @@ def docs(frame: Frame, page: str | None, search: str | None) -> None:
 
 def title_of(text: str) -> str:
     """Return the first heading of a page."""
-    found = _HEADING.search(text)
-    return "" if found is None else found[1]
+    return next((match["heading"] for match in _headings(text)), "")
+
+
+def _headings(text: str) -> list[re.Match[str]]:
+    return [match for match in _BLOCK_OR_HEADING.finditer(text) if match["heading"] is not None]
 
 
 def find_sections(texts: dict[str, str], search: str) -> list[tuple[str, str, int]]:
@@ -65,7 +71,7 @@ def find_sections(texts: dict[str, str], search: str) -> list[tuple[str, str, in
     words = [word.lower() for word in search.split()]
     found = []
     for name, text in texts.items():
-        starts = [*(match.start() for match in _HEADING.finditer(text)), len(text)]
+        starts = [*(match.start() for match in _headings(text)), len(text)]
         for start, end in itertools.pairwise(starts):
             section = text[start:end].lower()
             heading = title_of(text[start:end])

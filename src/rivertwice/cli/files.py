@@ -120,7 +120,7 @@ def send(
         for note in plan.shape.notes:
             frame.progress(f"not certain: {note}")
         if dry_run:
-            count = plan.check(frame.progress)
+            count, _ = plan.check(frame.progress)
             shown = {"file": str(file), "read_as": read_as, "records": count, "topic": topic, "sent": False}
             frame.emit(shown, lambda: f"{count:,} records would be sent to {topic}; nothing was sent: --dry-run")
             return

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
         epoch_bounds,
         format_duration,
         parse_duration,
+        round_up,
         same_value,
     )
     from rivertwice.definition.patterns import JAVA_ENGINE, PatternError, match_whole, matcher_of
@@ -103,7 +104,6 @@ if TYPE_CHECKING:
         decide_upgrade,
         decide_way,
         find_no_counterpart,
-        has_same_windows,
     )
     from rivertwice.definition.windows import Window
     from rivertwice.definition.yaml_places import describe, describe_yaml_error

@@ -9,13 +9,15 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
-from rivertwice.core import DefinitionError, Place, Settings, base_of, below
+from rivertwice.core import DefinitionError, Place, RequestError, Settings, base_of, below
 from rivertwice.definition.definition import parse_files, parse_folder, read_files
 from rivertwice.definition.fingerprint import Fingerprint, fingerprint_of
 from rivertwice.definition.model import Definition
-from rivertwice.definition.parts import DefinitionFiles
+from rivertwice.definition.parts import DefinitionFiles, format_duration
+from rivertwice.definition.yaml_places import replace_value
 from rivertwice.storage import open_store, replace_bytes
 
 
@@ -33,15 +35,15 @@ class Bundle:
     fingerprint: Fingerprint
     definition: Definition
 
-    def diff_to(self, new: Bundle) -> tuple[str, ...]:
-        """Return the lines of a unified diff of the two definitions' files, file by file."""
+    def diff_to(self, new: Bundle, around: int = 2) -> tuple[str, ...]:
+        """Return the lines of a unified diff of the two definitions' files, file by file, with so many equal lines around each change."""
         lines: list[str] = []
         for path in sorted({*self.files, *new.files}):
             before, after = (
                 files.get(path, b"").decode(errors="replace").splitlines() for files in (self.files, new.files)
             )
             names = (path if path in self.files else "/dev/null", path if path in new.files else "/dev/null")
-            lines += difflib.unified_diff(before, after, *names, lineterm="", n=2)
+            lines += difflib.unified_diff(before, after, *names, lineterm="", n=around)
         return tuple(lines)
 
     def renamed(self, name: str) -> Bundle:
@@ -64,6 +66,50 @@ class Bundle:
         files = {**self.files, DefinitionFiles.YAML_FILE: text.encode()}
         definition = parse_files(files, name, is_stored=True)
         return Bundle(bundle_id(files), files, fingerprint_of(definition), definition)
+
+    def with_watermark(self, delay: timedelta, view: str | None = None) -> Bundle:
+        """Return the bundle of the same definition with another watermark delay: only that value of `pipeline.yaml` is another one.
+
+        Args:
+            delay: of the watermark.
+            view: the source; None: the only one that has a watermark.
+
+        Raises:
+            RequestError: the source has no watermark, or it must be named because several have one.
+            DefinitionError: the value is not written at one place of its own, or the delay is refused.
+        """
+        name = self.definition.name
+        sources = {each: source for each, source in self.definition.streams.items() if source.has_watermark}
+        if not sources:
+            message = f"{name} has {self.definition.window.text} and no watermark, so no record of it is ever late; there is no delay to change"
+            raise RequestError(message)
+        if (view is None and len(sources) > 1) or (view is not None and view not in sources):
+            has_none = "" if view is None else f", not {view}"
+            message = f"the sources {', '.join(sources)} of {name} have a watermark{has_none}; say which one with --source VIEW"
+            raise RequestError(message)
+        view = view or next(iter(sources))
+        if sources[view].watermark == delay:
+            return self
+        wanted = self.definition.model_dump()
+        wanted["sources"][view]["watermark"] = format_duration(delay)
+        text = self.files[DefinitionFiles.YAML_FILE].decode()
+        changed = replace_value(text, ("sources", view, "watermark"), format_duration(delay))
+        files = {**self.files, DefinitionFiles.YAML_FILE: changed.encode()}
+        definition = parse_files(files, name, is_stored=True)
+        if definition.model_dump() != wanted:
+            message = (
+                f"the watermark of {view} is not a value that {DefinitionFiles.YAML_FILE} of {name} writes for it alone (an anchor, an alias or a "
+                f"merge gives it); write `watermark: {format_duration(delay)}` there by hand"
+            )
+            raise DefinitionError(message)
+        return Bundle(bundle_id(files), files, fingerprint_of(definition), definition)
+
+    def write_yaml(self, folder: Path) -> None:
+        """Replace `pipeline.yaml` of a folder that people work in by the bundle's; who may read it stays as it is."""
+        path = (folder / DefinitionFiles.YAML_FILE).resolve()
+        mode = path.stat().st_mode
+        replace_bytes(path, self.files[DefinitionFiles.YAML_FILE])
+        path.chmod(mode)
 
     def save(self, bundles: Place) -> Place:
         """Store the bundle unless it exists already; return its place.

@@ -157,6 +157,24 @@ def format_duration(value: timedelta) -> str:
     return f"{milliseconds} ms"
 
 
+_SECOND, _MINUTE, _HOUR, _DAY = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
+_GRIDS = (
+    (10 * _SECOND, _SECOND),
+    (3 * _MINUTE, 5 * _SECOND),
+    (_HOUR, _MINUTE),
+    (3 * _HOUR, 15 * _MINUTE),
+    (3 * _DAY, _HOUR),
+    (timedelta.max, _DAY),
+)
+"""Up to which duration a person writes multiples of which one."""
+
+
+def round_up(value: timedelta) -> timedelta:
+    """Return the smallest duration that is not shorter and that a person would write: 6 minutes 43.2 s is 7 minutes."""
+    grid = next(grid for most, grid in _GRIDS if value <= most)
+    return -(-value // grid) * grid
+
+
 Duration = Annotated[
     timedelta,
     BeforeValidator(parse_duration),

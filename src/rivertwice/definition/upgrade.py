@@ -87,19 +87,13 @@ def decide_way(old: Definition, new: Definition, retyped: Mapping[str, tuple[str
     return Way(WayKind.ACCEPTED, reasons) if reasons else Way(WayKind.COMPARED)
 
 
-def has_same_windows(old: Definition, new: Definition) -> bool:
-    """Say whether both have the same windows; the names of their columns do not matter."""
-    names = {"start_column", "end_column", "at"}
-    return old.window.model_dump(exclude=names) == new.window.model_dump(exclude=names)
-
-
 def find_no_counterpart(old: Definition, new: Definition, retyped: Mapping[str, tuple[str, str]]) -> str | None:
     """Return why no row of one definition has a counterpart in the other, or None.
 
     Args:
         retyped: column to its type in both results, where they differ.
     """
-    if not has_same_windows(old, new):
+    if not old.window.is_same(new.window):
         return f"the windows changed from {old.window.text} to {new.window.text}, so a row of one has no counterpart in the other"
     if set(old.row_keys) != set(new.row_keys):
         return (

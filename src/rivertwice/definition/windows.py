@@ -94,6 +94,11 @@ class Window(BaseModel):
             raise ValueError(conflict)
         return self
 
+    def is_same(self, other: Window) -> bool:
+        """Say whether both are the same windows; the names of their columns do not matter."""
+        names = {"start_column", "end_column", "at"}
+        return self.model_dump(exclude=names) == other.model_dump(exclude=names)
+
     def closed_ms(self, watermark_ms: int) -> int:
         """Return the window end up to which rows are final at a watermark (epoch ms); a fold's rows are final at once."""
         return self.kind.closed_ms(watermark_ms)

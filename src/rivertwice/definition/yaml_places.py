@@ -63,6 +63,23 @@ def find_node(root: yaml.Node | None, path: Sequence[Any]) -> tuple[yaml.Node | 
     return node, mark
 
 
+def replace_value(text: str, path: Sequence[Any], value: str) -> str:
+    """Return a YAML text with another value at a path; comments, order and all other text stay.
+
+    It is the same text if it has no plain value there, or if it could not be read any more.
+    """
+    node, _ = find_node(compose_yaml(text), path)
+    if not isinstance(node, yaml.ScalarNode):
+        return text
+    quote = node.style if node.style in ("'", '"') else ""
+    changed = f"{text[: node.start_mark.index]}{quote}{value}{quote}{text[node.end_mark.index :]}"
+    try:
+        compose_yaml(changed)
+    except yaml.YAMLError:  # the value had the name of an alias, or lines of its own
+        return text
+    return changed
+
+
 def place_of_finding(root: yaml.Node | None, path: Sequence[Any], text: str, *, of_key: bool = False) -> str:
     """Return where a finding is, as the beginning of a sentence; empty if the file has no place for it.
 

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from statistics import median
 from typing import Any
 
+from rivertwice.definition import round_up
 from rivertwice.local.guess import (
     DELAYS,
     Guess,
@@ -143,10 +144,8 @@ class Look:
 
     @property
     def widest_rounded(self) -> timedelta:
-        """`widest` as people would say it, rounded up: whole minutes from two minutes on, whole hours from two days on."""
-        hours, minutes = self.widest >= timedelta(days=2), self.widest >= timedelta(minutes=2)
-        unit = timedelta(hours=1) if hours else timedelta(minutes=1) if minutes else timedelta(seconds=1)
-        return -(-self.widest // unit) * unit
+        """`widest` as people would say it, rounded up."""
+        return round_up(self.widest)
 
     def warnings(self) -> list[str]:
         """Say what would surprise somebody, one sentence each."""

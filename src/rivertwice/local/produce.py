@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -29,7 +28,16 @@ from rivertwice.core import (
 )
 from rivertwice.definition import MICROS, Definition, Source, format_duration, value_at
 from rivertwice.local.changes import read_change
-from rivertwice.local.read_file import FileFormat, FileLine, FileOptions, as_fields, describe_broken, file_lines, sniff
+from rivertwice.local.read_file import (
+    DigestedFile,
+    FileFormat,
+    FileLine,
+    FileOptions,
+    as_fields,
+    describe_broken,
+    file_lines,
+    sniff,
+)
 from rivertwice.local.sample import as_instant
 from rivertwice.log import kafka, read_exactly, send_records
 from rivertwice.storage import read_json, replace_json
@@ -95,14 +103,14 @@ class FileToSend:
     source: Source
     key: str | None
 
-    def check(self, progress: Progress = report_nothing) -> int:
-        """Return how many records the file has.
+    def check(self, progress: Progress = report_nothing) -> tuple[int, str]:
+        """Return how many records the file has, and the SHA-256 of its bytes, from one reading of it.
 
         Raises:
             RequestError: it has none, or a line holds none.
         """
-        count, broken = 0, list[FileLine]()
-        for line in file_lines(self.path, self.shape):
+        count, broken, file = 0, list[FileLine](), DigestedFile(self.path)
+        for line in file_lines(self.path, self.shape, file):
             if line.broken is None:
                 count += 1
             elif len(broken) < AT_ONCE:
@@ -115,7 +123,7 @@ class FileToSend:
         if not count:
             message = f"{self.path} has no records; it must hold JSON objects, or rows of CSV or Parquet"
             raise RequestError(message)
-        return count
+        return count, file.sha256()
 
     def send(
         self, settings: Settings, now: datetime, *, again: bool = False, progress: Progress = report_nothing
@@ -134,9 +142,7 @@ class FileToSend:
             LostRaceError: another process is sending it.
             ServiceError: not all records were acknowledged.
         """
-        count, topic = self.check(progress), self.source.topic
-        with self.path.open("rb") as file:
-            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        (count, sha256), topic = self.check(progress), self.source.topic
         note = settings.home / "sent" / f"{topic}-{sha256[:16]}.json"
         note.parent.mkdir(parents=True, exist_ok=True)
 

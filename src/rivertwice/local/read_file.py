@@ -7,6 +7,7 @@ no record is named by its number, so that a file is sent whole or not at all.
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
 import re
@@ -33,6 +34,10 @@ EVEN_LINES = 0.6
 """Share of the lines that must have as many fields as the first, for a character to be what divides them."""
 NAMED_LINES = 5
 """Broken lines that a message names; the others are counted."""
+_AT_ONCE = 1 << 20
+"""Bytes that are read at once."""
+_SMALL_GAP = 4_096
+"""Bytes between two columns of a Parquet file, or before the first, that are read for its digest although nobody asks for them."""
 _PACKED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2"}
 _MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 _SIGNS = "€$£¥₹₽₩₺"
@@ -275,12 +280,13 @@ def _blocks(path: Path, packed: str | None) -> list[bytes]:
     return blocks
 
 
-def _open_bytes(path: Path, packed: str | None) -> IO[bytes]:
+def _open_bytes(path: Path, packed: str | None, raw: io.RawIOBase | None = None) -> IO[bytes]:
+    file: IO[bytes] = path.open("rb") if raw is None else io.BufferedReader(raw, _AT_ONCE)
     if packed is None:
-        return path.open("rb")
+        return file
     import pyarrow as pa
 
-    opened: IO[bytes] = io.BufferedReader(pa.input_stream(str(path), compression=packed), 1 << 20)
+    opened: IO[bytes] = io.BufferedReader(pa.input_stream(file, compression=packed), _AT_ONCE)
     return opened
 
 
@@ -445,18 +451,83 @@ def _time_format(match: re.Match[str], first: str, second: str) -> str:
 # The records of a file.
 
 
-def file_lines(path: Path, shape: FileFormat) -> Iterator[FileLine]:
+class DigestedFile(io.RawIOBase):
+    """A file whose digest is taken while it is read, so that it is not read once more for that.
+
+    Bytes are digested in their order. A reader that leaves some out (Parquet's begins with the end) gets what it asks for, and they
+    are digested when they come, or at last.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open a file."""
+        self._path, self._file = path, path.open("rb", buffering=0)
+        self._sha256, self._digested = hashlib.sha256(), 0
+
+    def readable(self) -> bool:
+        """Say that it can be read."""
+        return True
+
+    def seekable(self) -> bool:
+        """Say that it can be read in any order."""
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Go to a place, and return it."""
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        """Return the place that is read next."""
+        return self._file.tell()
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        """Read the next bytes, and digest those that follow what is digested."""
+        start = self._file.tell()
+        if 0 < start - self._digested <= _SMALL_GAP:
+            self._file.seek(self._digested)
+            while (gap := start - self._digested) and (data := self._file.read(gap)):
+                self._digest(data)
+            self._file.seek(start)
+        count = self._file.readinto(buffer) or 0
+        if start <= self._digested < start + count:
+            self._digest(memoryview(buffer)[self._digested - start : count])
+        return count
+
+    def _digest(self, data: bytes | memoryview) -> None:
+        self._sha256.update(data)
+        self._digested += len(data)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+        super().close()
+
+    def sha256(self) -> str:
+        """Return the digest of all bytes, in hex; what nobody has read in its order is read."""
+        with self._path.open("rb") as file:
+            file.seek(self._digested)
+            while data := file.read(_AT_ONCE):
+                self._digest(data)
+        return self._sha256.hexdigest()
+
+
+def file_lines(path: Path, shape: FileFormat, raw: io.RawIOBase | None = None) -> Iterator[FileLine]:
     """Yield the records of a file in its order; a line that holds none is yielded with what is wrong with it.
+
+    Args:
+        path: the file.
+        shape: how it is written.
+        raw: its bytes, instead of `path`; it is closed at the end.
 
     Raises:
         RequestError: the file cannot be read as it is said to be written.
     """
     try:
         if shape.kind == PARQUET:
-            yield from _parquet_rows(path)
+            with _open_bytes(path, None, raw) as parquet:
+                yield from _parquet_rows(path, parquet)
             return
         with io.TextIOWrapper(
-            _open_bytes(path, shape.packed), shape.encoding, newline="" if shape.kind == CSV else None
+            _open_bytes(path, shape.packed, raw), shape.encoding, newline="" if shape.kind == CSV else None
         ) as file:
             yield from _READERS[shape.kind](file, shape)
     except (OSError, UnicodeError, csv.Error) as error:
@@ -581,13 +652,13 @@ def number_in(text: str, decimal: str = ".", sign: str | None = None) -> int | D
     return Decimal(figure) if _FRACTION.match(figure) else None
 
 
-def _parquet_rows(path: Path) -> Iterator[FileLine]:
+def _parquet_rows(path: Path, file: IO[bytes]) -> Iterator[FileLine]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     number = 0
     try:
-        batches: Iterable[pa.RecordBatch] = pq.ParquetFile(path).iter_batches(batch_size=1_000)
+        batches: Iterable[pa.RecordBatch] = pq.ParquetFile(file).iter_batches(batch_size=1_000)
         for batch in batches:
             for row in batch.to_pylist():
                 number += 1

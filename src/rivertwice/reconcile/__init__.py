@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from rivertwice.reconcile.acknowledgements import acknowledge, end_acknowledgement, read_acknowledgements
     from rivertwice.reconcile.derive import batch_marks, read_spans, tag_batches
     from rivertwice.reconcile.gate import DEAD_SHARE
+    from rivertwice.reconcile.kinds.tumbling_hopping import emitted_by
     from rivertwice.reconcile.model import SERVED, RowColumns
     from rivertwice.reconcile.results import cause_rows, newest_reconcile, reconcile_runs, verdict_rows
     from rivertwice.reconcile.run import reconcile

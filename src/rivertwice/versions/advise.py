@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from rivertwice.core import Progress, RequestError, Settings, TimeRange, from_ms
-from rivertwice.definition import Definition
+from rivertwice.definition import Definition, round_up
 from rivertwice.engine import accepted, compile_batch, decode_view, included, with_window_end
 from rivertwice.log import of_topic, read_ranges
 from rivertwice.reconcile import batch_marks, read_spans, tag_batches
@@ -32,7 +32,7 @@ from rivertwice.versions.advise_model import MOST_VALUES, Advice, Outcome, Sugge
 NEVER_MS = -(1 << 50)
 """Of a batch before which no record was accepted: by no delay is one of its records late."""
 MOST_STEPS = 10_000
-_FACTORS = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0)
+_FACTORS = (0.0, 0.25, 0.5, 2.0, 4.0)
 _SHARES = (0.01, 0.001, 0.0)
 _MS = timedelta(milliseconds=1)
 Milliseconds = npt.NDArray[np.int64]
@@ -92,9 +92,9 @@ def most_open(first: Milliseconds, closing: Milliseconds, rows: Milliseconds, ba
 def chosen_delays(present: timedelta, asked: Sequence[timedelta], suggested: Sequence[timedelta]) -> list[timedelta]:
     """Return the delays to judge, the smallest first: those that were asked for, or parts and multiples of the present one.
 
-    The present one is always among them; so are the suggested ones if none was asked for.
+    The present one is always among them; so are the suggested ones if none was asked for. Parts and multiples are rounded up.
     """
-    usual = [round(present / _MS * factor) * _MS for factor in _FACTORS]
+    usual = [round_up(present * factor) for factor in _FACTORS]
     return sorted({present, *(asked or [*usual, *suggested])})
 
 
@@ -115,7 +115,8 @@ def suggest(pairs: int, step_ms: int, needed: Mapping[int, int]) -> tuple[Sugges
         while steps > 0 and dropped + needed.get(steps - 1, 0) <= share * pairs:
             dropped += needed.get(steps - 1, 0)
             steps -= 1
-        suggestions.append(Suggestion(share, steps * step_ms * _MS, dropped))
+        delay = steps * step_ms * _MS
+        suggestions.append(Suggestion(share, delay, dropped, round_up(delay)))
     return tuple(suggestions)
 
 
@@ -185,19 +186,26 @@ def advise_delays(
     first = select_newest(path, request.last)
     rows, largest = path[first:], largest_before(path)
     marks_ms, largest = late_marks(largest)[first:], largest[first:]
-    line = Timeline.load(home, path[-1].timeline)
+    topic_id = Timeline.load(home, path[-1].timeline).topic_ids[source.topic]
     progress(f"{sum(row.read for row in rows)} records of {len(rows)} batches are read ...")
-    ranges = [of_topic(row.parts(), source.topic) for row in rows]
-    topic_id = line.topic_ids[source.topic]
-    pieces = [read_ranges(spark, settings, source.topic, span, topic_id=topic_id) for span in read_spans(ranges)]
-    decoded = decode_view(definition, view, functools.reduce(DataFrame.unionByName, pieces), details=False)
-    tagged = tag_batches(accepted(decoded, source), batch_marks(spark, ranges))
+    tagged = read_batches(spark, settings, definition, rows, topic_id)
     kept_rows = included(spark, definition, _marked(spark, tagged, marks_ms))
     pairs = with_window_end(kept_rows, definition, view).persist(StorageLevel.MEMORY_AND_DISK)
     try:
         return _measure(spark, definition, request, rows, largest, kept_rows, pairs, progress)
     finally:
         pairs.unpersist()
+
+
+def read_batches(
+    spark: SparkSession, settings: Settings, definition: Definition, rows: Sequence[LedgerRow], topic_id: str
+) -> DataFrame:
+    """Return what a definition of one stream accepts of some batches, each record with the index of its batch among them (`_index`)."""
+    ((view, source),) = definition.streams.items()
+    ranges = [of_topic(row.parts(), source.topic) for row in rows]
+    pieces = [read_ranges(spark, settings, source.topic, span, topic_id=topic_id) for span in read_spans(ranges)]
+    decoded = decode_view(definition, view, functools.reduce(DataFrame.unionByName, pieces), details=False)
+    return tag_batches(accepted(decoded, source), batch_marks(spark, ranges))
 
 
 def _measure(
@@ -226,7 +234,7 @@ def _measure(
     steps = F.floor(needed_ms / F.lit(step_ms)).cast("long")
     needed = _counts(pairs.where(needed_ms >= 0).groupBy(steps.alias("steps")).count().toArrow())
     suggestions = suggest(total["pairs"], step_ms, needed)
-    delays = chosen_delays(source.watermark, request.delays, [suggestion.delay for suggestion in suggestions])
+    delays = chosen_delays(source.watermark, request.delays, [suggestion.rounded for suggestion in suggestions])
     progress(f"{total['pairs']} pairs of record and window are judged by {len(delays)} delays ...")
     late = [_is_late(delay) for delay in delays]
     windows = _windows(spark, definition, records, pairs, late, len(rows))

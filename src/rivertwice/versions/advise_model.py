@@ -44,11 +44,13 @@ class Suggestion:
         share: of all pairs; 0: none is dropped.
         delay: a multiple of `Advice.step`.
         dropped: pairs that this delay would have dropped.
+        rounded: the delay, rounded up to one that a person would write; it drops no more.
     """
 
     share: float
     delay: timedelta
     dropped: int
+    rounded: timedelta
 
 
 @dataclass(frozen=True)

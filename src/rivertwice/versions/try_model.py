@@ -27,6 +27,7 @@ class TrialRequest:
         last: how much event time, if there is no range.
         against: `log`: the rows that the running definition gives over the same records; `served`: what is served now.
         limit: rows that are shown as examples at most.
+        watermark: compare what the stream emits with what it would emit by this watermark delay, instead of two definitions.
     """
 
     pipeline: str
@@ -34,6 +35,7 @@ class TrialRequest:
     last: timedelta = LAST
     against: str = LOG
     limit: int = EXAMPLES
+    watermark: timedelta | None = None
 
 
 @dataclass(frozen=True)
@@ -183,6 +185,7 @@ class Trial:
         old, new: the running definition and the one in the project.
         changes: components of the fingerprint that differ.
         stretch, schema, rows: None if nothing was run.
+        watermark: the delay that was asked for; None: two definitions were compared.
     """
 
     pipeline: str
@@ -195,6 +198,7 @@ class Trial:
     stretch: TrialRange | None = None
     schema: SchemaChange | None = None
     rows: Comparison | None = None
+    watermark: timedelta | None = None
 
     @property
     def differs(self) -> bool:

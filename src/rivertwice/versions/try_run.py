@@ -31,13 +31,13 @@ from rivertwice.definition import (
     ChangedComponent,
     Definition,
     build_project_bundle,
-    has_same_windows,
     load_bundle,
 )
 from rivertwice.engine import Spark, check_bundle, read_verdict, result_schema
 from rivertwice.storage import Table, TableFiles
 from rivertwice.timeline import Timeline, head
 from rivertwice.versions.try_compare import compare_rows, count_rows
+from rivertwice.versions.try_delay import require_delay, try_delay
 from rivertwice.versions.try_model import (
     COMPARED,
     INCOMPARABLE,
@@ -87,6 +87,8 @@ class Pair:
 def try_definition(settings: Settings, request: TrialRequest, spark: Spark, progress: Progress) -> Trial:
     """Compare the rows of the definition in the project with those of the one that the stream runs, or with what is served.
 
+    With a watermark: what the stream emits with what it would emit by that delay; the definition in the project is not looked at.
+
     Args:
         spark: gives a session; not called if nothing that a result depends on differs.
 
@@ -104,7 +106,12 @@ def try_definition(settings: Settings, request: TrialRequest, spark: Spark, prog
         )
         raise RequestError(message)
     old = load_bundle(home.bundles, Timeline.load(home, timeline).bundle)
-    new = build_project_bundle(settings, request.pipeline)
+    delay = request.watermark
+    if delay is None:
+        new = build_project_bundle(settings, request.pipeline)
+    else:
+        require_delay(old.definition, delay)
+        new = old.with_watermark(delay)
     changes = tuple(old.fingerprint.changes_to(new.fingerprint))
     trial = Trial(
         pipeline=request.pipeline,
@@ -114,7 +121,10 @@ def try_definition(settings: Settings, request: TrialRequest, spark: Spark, prog
         old=Version(old.id, old.fingerprint.semantics, timeline),
         new=Version(new.id, new.fingerprint.semantics),
         changes=tuple(change.component for change in changes),
+        watermark=delay,
     )
+    if delay is not None:
+        return try_delay(settings, request, (old.definition, new.definition), trial, spark, progress)
     if not select_effective(changes):
         return trial
     refusal = find_refusal(old.definition, new.definition)
@@ -161,7 +171,7 @@ def _compare(
     _require_checked(settings, home, pair.new, session)
     old_plan = new_plan = old_log.plan(session, asked, ranges)
     changed = {change.component for change in pair.changes}
-    same_windows = has_same_windows(old, new)
+    same_windows = old.window.is_same(new.window)
     if not (old_log.decodes_as(new_log) and same_windows) or {"rows", "keys"} & changed:
         new_plan = new_log.plan(session, asked, ranges if same_windows else None)
     sides = old_log.run(session, old_plan), new_log.run(session, new_plan)

@@ -6,7 +6,7 @@ import pytest
 
 from histories.kinds import definition_files
 from rivertwice.definition.definition import Definition, parse_files
-from rivertwice.definition.upgrade import Way, WayKind, decide_way, has_same_windows
+from rivertwice.definition.upgrade import Way, WayKind, decide_way
 
 Edits = tuple[tuple[str, str], ...]
 
@@ -114,5 +114,5 @@ def test_open_windows_in_a_table_of_their_own_are_never_switched(old: Edits, new
 
 
 def test_other_names_of_the_windows_columns_are_the_same_windows() -> None:
-    assert has_same_windows(parsed("tumbling"), parsed("tumbling", WINDOW_NAMES))
-    assert not has_same_windows(parsed("tumbling"), parsed("tumbling", SIZE))
+    assert parsed("tumbling").window.is_same(parsed("tumbling", WINDOW_NAMES).window)
+    assert not parsed("tumbling").window.is_same(parsed("tumbling", SIZE).window)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -11,15 +11,25 @@ from unittest import mock
 
 import pytest
 from click.testing import CliRunner, Result
+from hypothesis import given
+from hypothesis import strategies as st
 
-from homes.backfill import make_home
-from homes.project import replace_text
+from histories.kinds import definition_files
+from homes.backfill import SQL, YAML, add_timeline, make_home
+from homes.ledger import NOW, ledger_row
+from homes.project import make_project, replace_text
 from rivertwice.cli.cases import trial_text
 from rivertwice.cli.main import cli
+from rivertwice.core.instants import TimeRange, from_ms
 from rivertwice.core.settings import Settings
+from rivertwice.definition.bundle import build_bundle
+from rivertwice.definition.definition import parse_files
+from rivertwice.timeline.sequence import move_head
+from rivertwice.versions.try_delay import choose_windows
 from rivertwice.versions.try_model import (
     COMPARED,
     INCOMPARABLE,
+    LAST,
     ColumnChange,
     Comparison,
     Example,
@@ -65,6 +75,89 @@ def test_a_changed_watermark_is_left_to_the_advisor(tmp_path: Path) -> None:
     assert "`rivertwice advise p`" in said["reason"]
 
 
+def test_another_delay_is_tried_without_a_changed_file(tmp_path: Path) -> None:
+    settings, _, bundle = make_home(tmp_path)
+    edit(settings, "pipeline.yaml", "watermark: 1 hour", "watermark: 9 hours")
+    said = json.loads(run(settings, "--watermark", "60 min").stdout)
+    assert (said["outcome"], said["changes"], said["new"]["bundle"]) == ("same", [], bundle.id)
+    assert said["reason"] == "the stream of p has this watermark delay, so no row can differ"
+    for words, why in (
+        (("--watermark", "9 hours"), "`rivertwice advise p --delay '9 hours'` counts what the delay drops"),
+        (("--watermark", "2 hours", "--from", "1990-01-01", "--to", "1990-01-02"), "is closed by both delays"),
+        (("--watermark", "2 hours", "--against", "served"), "leave --against out"),
+    ):
+        result = run(settings, *words)
+        assert (result.exit_code, why in result.stderr) == (1, True), result.output
+
+
+@pytest.mark.parametrize("is_session", [True, False])
+def test_another_delay_of_what_is_not_computed_by_it_is_refused(is_session: bool, tmp_path: Path) -> None:
+    settings, home, _ = make_home(tmp_path, session=is_session)
+    if not is_session:
+        several = make_project(tmp_path / "several", {"p": definition_files("joined sources")})
+        edit(several, "pipeline.yaml", "name: histories", "name: p")
+        bundle = build_bundle(several.definitions / "p")
+        bundle.save(home.bundles)
+        add_timeline(home, bundle, "t2", None, 0)
+        move_head(home, "t2", reason="test", expected_seq=1, now=NOW)
+    result = run(settings, "--watermark", "2 hours")
+    why = (
+        "only rows of tumbling and hopping windows"
+        if is_session
+        else "advice is given for pipelines of one stream only"
+    )
+    assert (result.exit_code, why in result.stderr) == (1, True), result.output
+
+
+HOUR_MS = 3_600_000
+BATCHES = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 10)), min_size=1, max_size=12)
+
+
+@given(BATCHES, st.sampled_from(["20 minutes", None]), st.integers(0, 5), st.integers(0, 40), st.integers(1, 20))
+def test_the_windows_of_a_trial_are_those_that_both_delays_close(
+    batches: list[tuple[int, int]], slide: str | None, delay: int, start: int, length: int
+) -> None:
+    hop, call = ("", "") if slide is None else (f", slide: {slide}", f", '{slide}'")
+    files = {
+        "pipeline.yaml": YAML.replace("{size: 1 hour}", f"{{size: 1 hour{hop}}}"),
+        "transform.sql": SQL.replace("'1 hour')", f"'1 hour'{call})"),
+    }
+    definition = parse_files({name: text.encode() for name, text in files.items()}, "p")
+    path = [
+        ledger_row(n, min_event_ms=low * HOUR_MS // 2, max_event_ms=(low + more) * HOUR_MS // 2)
+        for n, (low, more) in enumerate(batches)
+    ]
+    asked = TimeRange(from_ms(start * HOUR_MS // 2), from_ms((start + length) * HOUR_MS // 2))
+    found = choose_windows(definition, path, asked, LAST, delay * timedelta(hours=1))
+    step = HOUR_MS if slide is None else HOUR_MS // 3
+    closed = max((row.max_event_ms or 0 for row in path[:-1]), default=-(10**9)) - delay * HOUR_MS
+    low = min(row.min_event_ms or 0 for row in path)
+    wanted = [
+        at
+        for at in range(0, 60 * HOUR_MS, step)
+        if asked.start <= from_ms(at) < asked.end and at + HOUR_MS <= closed and at + HOUR_MS > low
+    ]
+    with_records = [
+        n
+        for n, row in enumerate(path)
+        if wanted and (row.min_event_ms or 0) < wanted[-1] + HOUR_MS and (row.max_event_ms or 0) >= wanted[0]
+    ]
+    if not with_records:
+        assert found is None
+        return
+    assert found is not None
+    assert (found.start_ms, found.end_ms, found.windows) == (wanted[0], wanted[-1] + HOUR_MS, len(wanted))
+    assert list(found.batches) == with_records
+    later = [
+        at for at in range(0, 60 * HOUR_MS, step) if asked.start <= from_ms(at) < asked.end and at + HOUR_MS > closed
+    ]
+    assert found.open_from_ms == (later[0] if later else None)
+    newest = choose_windows(definition, path, None, 2 * timedelta(hours=1), delay * timedelta(hours=1))
+    if newest is not None:
+        assert newest.end_ms <= closed < newest.end_ms + step
+        assert newest.end_ms - newest.start_ms <= 2 * HOUR_MS
+
+
 @pytest.mark.parametrize(
     ("file", "old", "new", "arguments", "words"),
     [
@@ -107,6 +200,14 @@ def trial(outcome: str = COMPARED, reason: str = "", **values: Any) -> Trial:
         **values,
     }
     return Trial("p", "log", outcome, reason, *sides, ("transform",), **parts)
+
+
+def test_a_tried_delay_is_named_instead_of_a_bundle() -> None:
+    lines = trial_text(trial(watermark=timedelta(hours=2))).splitlines()
+    assert lines[:2] == [
+        "old      bundle aaaaaaaaaaaa (timeline t1)",
+        "new      the same with the watermark delay 2 hours: what the stream would emit",
+    ]
 
 
 def test_the_columns_are_named_before_the_rows() -> None:

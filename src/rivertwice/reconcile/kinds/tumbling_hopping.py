@@ -35,6 +35,7 @@ from rivertwice.reconcile.kinds.read_rows import (
     collect_together,
     is_below,
     is_read,
+    with_watermarks,
     without_barred,
 )
 from rivertwice.reconcile.model import AmendedRow, LateRow, PairCount, RowColumns, RowId
@@ -43,6 +44,19 @@ from rivertwice.reconcile.rederive import Chain, Ranges
 
 def _joined(rows: DataFrame, amended: DataFrame) -> DataFrame:
     return rows.unionByName(amended.drop("_from", "_until"), allowMissingColumns=True)
+
+
+def emitted_by(spark: SparkSession, definition: Definition, rows: DataFrame, late_ms: Sequence[int]) -> DataFrame:
+    """Return what a stream of tumbling or hopping windows emits in the end, not computed yet.
+
+    Args:
+        spark: the session of the rows.
+        definition: whose rule this is.
+        rows: accepted ones, with the index of the batch that reads each (`_index`).
+        late_ms: by batch, the watermark (epoch ms) by which its rows are late.
+    """
+    marked = with_watermarks(spark, rows, Chain(tuple(late_ms), ()), [0] * len(late_ms))
+    return WindowJudge(spark, definition, marked).expected_frame(definition)
 
 
 @dataclass(frozen=True)
