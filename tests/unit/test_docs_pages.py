@@ -97,6 +97,10 @@ def test_what_is_red_has_a_row_that_says_what_to_do() -> None:
         ("run without Airflow", "howto-airflow", "Run without Airflow"),
         ("S3", "howto-deploy", "S3 and more than one host"),
         ("OPEN mean", "howto-red", "What OPEN means, and what closes a window"),
+        ("how do I add a field?", "howto-change", "Add a field"),
+        ("what does OPEN mean", "howto-red", "What OPEN means, and what closes a window"),
+        ("how do I use S3", "howto-deploy", "S3 and more than one host"),
+        ("where are dead letters?", "howto-dead-letters", "Dead letters"),
         ("rotate Kafka password", "howto-stream", "Rotate a Kafka password"),
     ],
 )

@@ -17,13 +17,24 @@ _BLOCK_OR_HEADING = re.compile(
 )
 """A fenced block is matched as a whole, so that a comment of its code is not taken for a heading."""
 MOST_HITS = 20
+_ENOUGH = 15
+"""More of one word does not make a section fit better: a long table would always come first."""
+_LITTLE = re.compile(
+    r"\b(a|an|and|are|as|at|be|by|can|do|does|for|from|how|i|if|in|is|it|me|my|need|not|of|on|or|our|the|there|this|to|us|use|was|we|what|when|where|"
+    r"which|who|why|with|you|your)\b"
+)
+"""Words of a question that no section is chosen by."""
 
 
 @click.command(
     epilog=example("rivertwice docs", "rivertwice docs howto-correct", "rivertwice docs --search 'late records'")
 )
 @click.argument("page", required=False)
-@click.option("--search", metavar="TEXT", help="List the sections that have all words of TEXT, the fullest first.")
+@click.option(
+    "--search",
+    metavar="TEXT",
+    help="List the sections that have most words of TEXT, the best first; a question will do.",
+)
 @pass_frame
 def docs(frame: Frame, page: str | None, search: str | None) -> None:
     """Show a page of the documentation, or find one.
@@ -34,8 +45,8 @@ def docs(frame: Frame, page: str | None, search: str | None) -> None:
     texts = {path.stem: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.md"))}
     if search is not None:
         hits = find_sections(texts, search)
-        shown = [{"page": name, "section": heading, "words": count} for name, heading, count in hits]
-        none = f"no section has all words of {search!r}; try fewer"
+        shown = [{"page": name, "section": heading, "fit": fit} for name, heading, fit in hits]
+        none = f"no section has a word of {search!r}; try others"
         frame.emit(shown, lambda: as_table(("page", "section"), [hit[:2] for hit in hits]) if hits else none)
         return
     if page is None:
@@ -67,16 +78,22 @@ def _headings(text: str) -> list[re.Match[str]]:
 
 
 def find_sections(texts: dict[str, str], search: str) -> list[tuple[str, str, int]]:
-    """Return page, heading and number of hits of the sections that have every word, the best first. Pure."""
-    words = [word.lower() for word in search.split()]
+    """Return page, heading and how well they fit of the sections that have the most of the words, or words that begin so, the best first. Pure."""
+    asked = re.findall(r"[\w@./-]+", search.lower())
+    words = [re.compile(rf"(?<!\w){re.escape(word)}") for word in asked if not _LITTLE.fullmatch(word)] or [
+        re.compile(rf"(?<!\w){re.escape(word)}(?!\w)") for word in asked
+    ]
     found = []
     for name, text in texts.items():
         starts = [*(match.start() for match in _headings(text)), len(text)]
         for start, end in itertools.pairwise(starts):
             section = text[start:end].lower()
             heading = title_of(text[start:end])
-            counts = [section.count(word) for word in words]
-            if words and all(counts):
-                named = sum(10 for word in words if word in heading.lower())
-                found.append((name, heading, sum(counts) + named))
-    return sorted(found, key=lambda hit: -hit[2])[:MOST_HITS]
+            counts = [len(word.findall(section)) for word in words]
+            if any(counts):
+                named = sum(10 for word in words if word.search(heading.lower()))
+                fit = sum(min(count, _ENOUGH) for count in counts) + named
+                found.append((sum(map(bool, counts)), fit, name, heading))
+    most = max((each[0] for each in found), default=0)
+    best = sorted((each for each in found if each[0] == most), key=lambda hit: -hit[1])
+    return [(name, heading, fit) for _, fit, name, heading in best[:MOST_HITS]]
