@@ -195,6 +195,48 @@ def test_a_shops_file_is_served_to_the_cent_and_to_its_last_window_by_six_comman
     )
 
 
+def test_a_databases_topic_of_changes_becomes_its_table_by_four_commands_and_no_typed_file(
+    run: Run, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    """Debezium's envelope with its schema, keys as JSON, deletes with their tombstones: the rows are those of the database."""
+    run("up")
+    settings = Settings(project=tmp_path / "own", home=tmp_path / "own" / ".rivertwice")
+    ensure_topic(settings, "shop.public.orders", 2)
+    dice, table, events = random.Random(49), dict[int, dict[str, object]](), list[Event]()
+    for n in range(2_000):
+        at_ms, key = BEGIN_MS + n * 1_000, dice.randrange(150)
+        before = table.get(key)
+        row = {"id": key, "customer": f"c{n % 40}", "quantity": n % 9 + 1, "placed_at": at_ms * 1_000}
+        is_delete = before is not None and n % 7 == 0
+        op = "d" if is_delete else "c" if before is None else "u"
+        payload = {
+            "before": before,
+            "after": None if is_delete else row,
+            "op": op,
+            "ts_ms": at_ms,
+            "source": {"table": "orders"},
+        }
+        name = json.dumps({"schema": {}, "payload": {"id": key}}).encode()
+        events.append(Event(key % 2, name, json.dumps({"schema": {}, "payload": payload}).encode(), at_ms))
+        if is_delete:
+            del table[key]
+            events.append(Event(key % 2, name, None, at_ms))
+        else:
+            table[key] = row
+    send_records(settings, "shop.public.orders", events)
+    began = time.monotonic()
+    run("init", "orders", "--from-topic", "shop.public.orders")
+    caught = run("start", "orders", "--wait")
+    assert caught["dead"] == 0
+    verdict = run("reconcile", "orders")["counts"]["served"]
+    record_property("minutes to the first verdict", round((time.monotonic() - began) / 60, 1))
+    assert (verdict["DEFECT"], verdict["NOT_COMPARABLE"], verdict["AGREES"]) == (0, 0, 2_000)
+    rows = run("show", "orders", "--by-key", "--limit", "1000")["rows"]
+    assert {row["id"]: (row["customer"], row["quantity"]) for row in rows} == {
+        key: (row["customer"], row["quantity"]) for key, row in table.items()
+    }
+
+
 def served(run: Run) -> dict[tuple[int, str], tuple[int, int]]:
     """Return hour and meter to what `rivertwice show` shows."""
     rows = run("show", "readings", "--limit", "10000")["rows"]
