@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -138,6 +139,14 @@ def test_what_people_change_takes_at_most_two_commands(
 
     shop.edit(("transform.sql", "  shop,\n", "  clerk,\n"), ("transform.sql", "'2 hours'), shop", "'2 hours'), clerk"))
     shop.edit(("pipeline.yaml", "keys: [shop]", "keys: [clerk]"))
+    run(
+        "upgrade", "sales", "--new-version", "--yes", code=1
+    )  # before anything is computed: a suite names the key of before
+    suites = tmp_path / "own" / "expectations"
+    for version in range(4, 7):
+        shutil.copytree(suites / "sales", suites / f"sales@v{version}")
+        suite = suites / f"sales@v{version}" / "windows.json"
+        suite.write_text(suite.read_text().replace('"shop"', '"clerk"'))
     counts = shop.serve("another key", "--accept-different", "--reason", "by clerk")
     assert (counts["DEFECT"], counts["AGREES"]) == (0, 5 * 3 * hours // 2)
 

@@ -288,12 +288,15 @@ def _columns_of_condition(condition: Any) -> Iterator[str]:
                 yield from _columns_of_condition(each)
 
 
-def suite_mistakes(settings: Settings, definition: Definition) -> list[str]:
+def suite_mistakes(settings: Settings, definition: Definition, home: PipelineHome | None = None) -> list[str]:
     """Return all that is wrong with a pipeline's suites, one sentence each; empty if it has none.
 
     Great Expectations is asked about what it has not accepted yet; suites without a mistake are accepted, and that is kept.
+
+    Args:
+        home: where it is kept; None: in the pipeline's own. A version that has not begun has none.
     """
-    name, home = definition.name, settings.pipeline(definition.name)
+    name, home = definition.name, home or settings.pipeline(definition.name)
     mistakes = list(_stray_files(settings.project / FOLDER / name))
     accepted, questions = read_accepted(home), set()
     for subject in SUBJECTS:

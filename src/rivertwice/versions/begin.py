@@ -15,7 +15,16 @@ from datetime import datetime
 from functools import partial
 
 from rivertwice.backfill import hold_load
-from rivertwice.core import LostRaceError, PipelineHome, RequestError, Settings, base_of, lock_or_refuse, version_name
+from rivertwice.core import (
+    DefinitionError,
+    LostRaceError,
+    PipelineHome,
+    RequestError,
+    Settings,
+    base_of,
+    lock_or_refuse,
+    version_name,
+)
 from rivertwice.definition import (
     Bundle,
     ChangedComponent,
@@ -27,6 +36,7 @@ from rivertwice.definition import (
     load_bundle_definition,
 )
 from rivertwice.deliver import noted_sinks
+from rivertwice.quality import suite_mistakes
 from rivertwice.storage import RecordStore
 from rivertwice.stream import lease_owner, lock_file
 from rivertwice.timeline import (
@@ -75,7 +85,7 @@ def find_wanted(settings: Settings, pipeline: str, *, recompute: bool = False) -
     Raises:
         RequestError: the pipeline never ran, nothing that a result depends on changed, another version is under way, or this one
             could never serve.
-        DefinitionError: the definition in the project cannot be accepted.
+        DefinitionError: the definition in the project cannot be accepted, or the suites that would judge its rows.
     """
     home = settings.pipeline(pipeline)
     if head(home) is None:
@@ -99,6 +109,13 @@ def find_wanted(settings: Settings, pipeline: str, *, recompute: bool = False) -
     if way.kind == WayKind.NEVER:
         message = f"{way.explain_never(pipeline)}; nothing was done"
         raise RequestError(message)
+    mistakes = [] if under_way else suite_mistakes(settings, new.definition, settings.pipeline(serving))
+    if mistakes:  # its first reconcile would say so, after its past was computed
+        message = "\n".join(mistakes) + (
+            f"\nA version has its own suites in expectations/{new.definition.name}/, or else those of {pipeline}: copy them there and correct them, "
+            "then run the command again; those of the version that serves stay"
+        )
+        raise DefinitionError(message)
     return VersionRequest(pipeline, serving, old, new, drawn.id, changes, under_way, way)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from unittest import mock
 
+import pytest
 from click.testing import CliRunner, Result
 
 from homes.backfill import NOW, make_home
@@ -82,3 +84,20 @@ def test_the_same_definition_is_computed_again_only_if_that_is_asked_for(tmp_pat
     begun = run(settings, "upgrade", "p", "--new-version", "--recompute", "--yes")
     assert begun.exit_code == 0, (begun.output, begun.exception)
     assert StreamLoad.load(settings.pipeline("p@v2")) is not None
+
+
+@pytest.mark.proves("howto-change.md#another-key")
+def test_a_suite_that_does_not_fit_the_new_rows_is_named_before_anything_is_computed(tmp_path: Path) -> None:
+    settings = changed(tmp_path)
+    suite = settings.project / "expectations" / "p" / "windows.json"
+    suite.parent.mkdir(parents=True)
+    wanted = {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "gone"}}
+    suite.write_text(json.dumps({"name": "p", "expectations": [wanted], "meta": {}}))
+    refused = run(settings, "upgrade", "p", "--new-version", "--yes")
+    assert refused.exit_code == 1
+    assert "the rows have no column 'gone'" in refused.output
+    assert not settings.pipeline("p@v2").root.exists()
+    own = settings.project / "expectations" / "p@v2" / "windows.json"
+    own.parent.mkdir()
+    own.write_text(suite.read_text().replace("gone", "k"))
+    assert run(settings, "upgrade", "p", "--new-version", "--yes").exit_code == 0
