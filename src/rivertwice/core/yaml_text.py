@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import yaml
@@ -50,13 +51,17 @@ def _count(node: yaml.Node, counted: dict[int, int]) -> int:
     return total
 
 
-def read_yaml(text: str | bytes) -> Any:
+def read_yaml(text: str | bytes, check: Callable[[yaml.Node | None], None] = lambda _: None) -> Any:
     """Return the value of a YAML text: of mappings, sequences and plain values; None if it is empty.
+
+    Args:
+        check: is given the nodes before they become values, which changes them; what it raises is raised. Parsing is most of the cost.
 
     Raises:
         yaml.YAMLError: as `compose_yaml`, or a value that Python cannot hold.
     """
     root = compose_yaml(text)
+    check(root)
     try:
         return None if root is None else yaml.SafeLoader("").construct_document(root)
     except (RecursionError, AttributeError, TypeError, ValueError) as error:

@@ -339,8 +339,7 @@ def _text(data: bytes, path: str) -> str:
 
 def _yaml(text: str, path: str) -> dict[str, Any]:
     try:
-        value = read_yaml(text)
-        _refuse_repeated_keys(compose_yaml(text), path)
+        value = read_yaml(text, lambda root: _refuse_repeated_keys(root, path))
     except UnreadableYamlError as error:
         message = f"{path} cannot be read: {error}"
         raise DefinitionError(message) from None

@@ -10,7 +10,7 @@ import numpy as np
 from pyspark.sql import functions as F
 
 from rivertwice.core import Progress, RequestError, Settings, TimeRange, from_ms, to_iso, to_ms
-from rivertwice.definition import Definition, TumblingHopping, format_duration
+from rivertwice.definition import Definition, format_duration
 from rivertwice.engine import Spark
 from rivertwice.reconcile import emitted_by
 from rivertwice.timeline import LedgerRow, Timeline, path_ledger
@@ -82,7 +82,8 @@ def require_delay(definition: Definition, delay: timedelta) -> None:
         RequestError: they cannot.
     """
     refusal = refusal_of(definition)
-    if refusal is None and not isinstance(definition.window.kind, TumblingHopping):
+    is_grouped = definition.count_column is not None and definition.session_keys is None
+    if refusal is None and not is_grouped:
         refusal = (
             f"{definition.name} has {definition.window.text}, and only rows of tumbling and hopping windows are computed by another delay; "
             f"`rivertwice advise {definition.name} --delay '{format_duration(delay)}'` counts what it drops"
