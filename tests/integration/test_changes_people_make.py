@@ -60,11 +60,12 @@ class Shop:
         self.run("upgrade", "sales", "--unproved", "--yes")
         self.figures[name] = time.monotonic() - began
 
-    def serve(self, name: str, *accept: str) -> dict[str, int]:
+    def serve(self, name: str, *accept: str, meanwhile: Callable[[str], object] = str) -> dict[str, int]:
         """Two commands: a version beside the one that serves, and the switch to it. Returns its verdicts."""
         self.version += 1
         began, version = time.monotonic(), f"sales@v{self.version}"
         self.run("upgrade", "sales", "--new-version", "--yes")
+        meanwhile(version)
         if accept:
             self.run("version", "serve", version, "--yes", code=3)  # shows what would be served, and switches nothing
         done = self.run("version", "serve", version, *accept, "--yes")
@@ -143,7 +144,7 @@ def test_what_people_change_takes_at_most_two_commands(
         "upgrade", "sales", "--new-version", "--yes", code=1
     )  # before anything is computed: a suite names the key of before
     suites = tmp_path / "own" / "expectations"
-    for version in range(4, 7):
+    for version in range(4, 8):
         shutil.copytree(suites / "sales", suites / f"sales@v{version}")
         suite = suites / f"sales@v{version}" / "windows.json"
         suite.write_text(suite.read_text().replace('"shop"', '"clerk"'))
@@ -159,6 +160,14 @@ def test_what_people_change_takes_at_most_two_commands(
     shop.edit(("transform.sql", "'2 hours'), clerk", "'2 hours'), coalesce(seller, clerk)"))
     counts = shop.serve("a column renamed by the producer")
     assert (counts["DEFECT"], counts["AGREES"]) == (0, 5 * 3 * hours // 2)
+
+    shop.edit(("pipeline.yaml", 'topic: "sales"', 'topic: "sales_eu"'))
+    write_sales(file, 3 * RECORDS)
+    counts = shop.serve(
+        "another topic", "--accept-different", "--reason", "the shops of Europe",
+        meanwhile=lambda version: run("send", version, str(file), "--close"),
+    )  # fmt: skip
+    assert (counts["DEFECT"], counts["AGREES"]) == (0, 5 * hours // 2)
 
     for name, seconds in shop.figures.items():
         record_property(name, round(seconds, 1))
