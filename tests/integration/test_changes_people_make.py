@@ -25,15 +25,15 @@ def run(tmp_path: Path) -> Iterator[Run]:
         yield command
 
 
-def write_sales(file: Path, first: int = 0, name: str = "shop") -> None:
-    """Write sales, one a minute, with the name that the producer gives the field of the shop."""
+def write_sales(file: Path, first: int = 0) -> None:
+    """Write sales, one a minute."""
     with file.open("w") as out:
         for n in range(first, first + RECORDS):
             at = (START + timedelta(minutes=n)).isoformat().replace("+00:00", "Z")
             sale = {
                 "n": n,
                 "at": at,
-                name: f"s{n % 3}",
+                "shop": f"s{n % 3}",
                 "clerk": f"c{n % 5}",
                 "cents": n * 7919 % 10_000,
                 "test": n % 100 == 7,
