@@ -65,7 +65,7 @@ def erase(lab: Lab) -> None:
     run_command(lab, "archive", PIPELINE)
     value = f"k{lab.random.randrange(8)}"
     asked = ("--field", "k", "--value", value, "--as", "gone", "--reason", "lab", "--yes")
-    run_command(lab, "privacy", "erase", PIPELINE, *asked)
+    run_command(lab, "admin", "privacy", "erase", PIPELINE, *asked)
     run_command(lab, *REBUILD)
     lab.fact("erased", value)
 

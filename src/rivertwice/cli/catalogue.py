@@ -61,7 +61,6 @@ SECTIONS: dict[str, dict[str, str]] = {
         "backfill": "backfills:backfill",
         "dead": "deadletters:dead",
         "repair": "repair:repair",
-        "privacy": "privacy:privacy",
     },
     "Savepoints and versions": {
         "savepoint": "savepoints:savepoint",
@@ -119,6 +118,7 @@ MOVED: dict[str, Moved] = {
         frozenset({"--window", "--record"}),
     ),
     "completion": Moved("admin completion"),
+    "privacy": Moved("admin privacy"),
     "served": Moved("admin rebuild", "rebuild"),
     "topics": Moved("admin topics", "create"),
     "upkeep": Moved("admin upkeep"),
