@@ -65,7 +65,7 @@ STREAM_KINDS: Mapping[str, AlertKind] = {
         "what is served counts records that Kafka has lost, and lacks those that it has in their place",
         ("savepoint", "rewind", PIPELINE, "--dry-run"),
     ),
-    "ledger": AlertKind(_OLD, ("repair", PIPELINE)),
+    "ledger": AlertKind(_OLD, ("admin", "repair", PIPELINE)),
     "unknown": AlertKind(_OLD, _STATUS),
 }
 """Alerts about a stream that is not in its desired state; all of them are over once it is."""
@@ -127,7 +127,7 @@ KINDS: Mapping[str, AlertKind] = {
     ),
     "table_damage": AlertKind(
         "what is served stays as it was: rows that were committed are gone, and no build of `served` leaves them out",
-        ("repair", PIPELINE),
+        ("admin", "repair", PIPELINE),
     ),
     "damaged_file": AlertKind(_OLD, _STATUS),
     "disk_full": AlertKind(_OLD, ("doctor",)),

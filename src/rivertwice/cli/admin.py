@@ -10,18 +10,20 @@ from rivertwice.cli.asking import changes_unasked
 from rivertwice.cli.frame import DEFECT, Frame, FriendlyGroup, as_table, example, pass_frame, say
 from rivertwice.cli.options import name_argument
 from rivertwice.cli.privacy import privacy
+from rivertwice.cli.repair import repair
 from rivertwice.core import to_plain, utc_now
 
 
 @click.group(cls=FriendlyGroup, epilog=example("rivertwice admin topics", "rivertwice admin upkeep flight_delays"))
 def admin() -> None:
-    """Keep topics and tables, erase a person's key, complete a shell.
+    """Keep topics, repair tables, erase a key, complete a shell.
 
     None of it is needed every day: `rivertwice up` creates the topics, and the agent keeps the tables.
     """
 
 
 admin.add_command(privacy)
+admin.add_command(repair)
 
 
 @admin.command(epilog=example("rivertwice admin topics"))

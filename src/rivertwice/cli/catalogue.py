@@ -60,7 +60,6 @@ SECTIONS: dict[str, dict[str, str]] = {
         "fix": "backfills:fix",
         "backfill": "backfills:backfill",
         "dead": "deadletters:dead",
-        "repair": "repair:repair",
     },
     "Savepoints and versions": {
         "savepoint": "savepoints:savepoint",
@@ -119,6 +118,7 @@ MOVED: dict[str, Moved] = {
     ),
     "completion": Moved("admin completion"),
     "privacy": Moved("admin privacy"),
+    "repair": Moved("admin repair"),
     "served": Moved("admin rebuild", "rebuild"),
     "topics": Moved("admin topics", "create"),
     "upkeep": Moved("admin upkeep"),

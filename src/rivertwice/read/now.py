@@ -681,7 +681,7 @@ def _unread(facts: Facts) -> list[Problem]:
             f"its {', '.join(dict.fromkeys(what))} cannot be read: {why}",
             None,
             "",
-            f"`rivertwice repair {facts.name}`",
+            f"`rivertwice admin repair {facts.name}`",
         )
         for why, what in parts.items()
     ]

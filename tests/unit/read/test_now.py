@@ -119,7 +119,7 @@ CASES: list[tuple[str, Facts, str, tuple[str, ...]]] = [
     ("quality remarks", replace(WELL, quality=suite("m", info=1)), GOOD, ("runs",)),
     ("an alert", replace(WELL, alerts=(alert("delivery", "warning", message="sink s is down"),)), WARN,
      ("The alert delivery is open: sink s is down", "since 2026-11-27 02:50:00 UTC", "`rivertwice deliver status flights`")),
-    ("damage of a table", replace(WELL, alerts=(alert("table_damage"),)), BAD, ("`rivertwice repair flights`",)),
+    ("damage of a table", replace(WELL, alerts=(alert("table_damage"),)), BAD, ("`rivertwice admin repair flights`",)),
     ("unread", replace(WELL, unread=(("ledger", "the file is damaged"),)), WARN, ("Its ledger cannot be read: the file is damaged",)),
     ("nothing asked for", with_stream({**DOWN, "intent": None}, {"desired": None}, verdict=None, began_at=None), NONE,
      ("No start of this stream was requested", "`rivertwice start flights`")),
