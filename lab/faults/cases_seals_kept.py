@@ -62,7 +62,7 @@ def merge(lab: Lab) -> None:
 
 def erase(lab: Lab) -> None:
     """Erase a key from archive and tables."""
-    run_command(lab, "archive", PIPELINE)
+    run_command(lab, "admin", "archive", PIPELINE)
     value = f"k{lab.random.randrange(8)}"
     asked = ("--field", "k", "--value", value, "--as", "gone", "--reason", "lab", "--yes")
     run_command(lab, "admin", "privacy", "erase", PIPELINE, *asked)

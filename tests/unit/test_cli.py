@@ -46,7 +46,7 @@ def leaves(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple
 
 COMMANDS = [(" ".join(path) or "rivertwice", path) for path, _ in leaves(cli)]
 WITH_NAME = [
-    ("start",), ("stop",), ("archive",), ("reconcile",), ("verdicts",), ("backfill", "plan"), ("backfill", "run"),
+    ("start",), ("stop",), ("admin", "archive"), ("reconcile",), ("verdicts",), ("backfill", "plan"), ("backfill", "run"),
     ("backfill", "list"), ("savepoint", "take"), ("savepoint", "list"), ("savepoint", "prune"), ("deliver", "run"), ("test",),
 ]  # fmt: skip
 

@@ -75,6 +75,7 @@ def test_no_first_sentence_is_cut_at_80_columns(path: tuple[str, ...]) -> None:
         ("upkeep p", "admin upkeep", "admin upkeep p"),
         ("served rebuild p --compare", "admin rebuild", "admin rebuild p --compare"),
         ("completion bash", "admin completion", "admin completion bash"),
+        ("archive p --accept-hole", "admin archive", "admin archive p --accept-hole"),
         ("repair p --yes", "admin repair", "admin repair p --yes"),
         ("privacy erase p --field=x", "admin privacy", "admin privacy erase p --field=x"),
         ("acknowledge p --reason why", "verdicts NAME --accept", "verdicts p --reason why --accept"),

@@ -189,5 +189,5 @@ def _safety(measures: Measures) -> Iterator[Diagnosis]:
             "retention",
             f"{measures.retention_left_share:.0%} of the time is left until Kafka deletes what only Kafka has",
             "the archive is behind, or a savepoint or backfill holds an old range",
-            "`rivertwice archive PIPELINE`; `rivertwice retention` names who needs what",
+            "`rivertwice admin archive PIPELINE`; `rivertwice retention` names who needs what",
         )

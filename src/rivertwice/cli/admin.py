@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from rivertwice.cli.archive import archive
 from rivertwice.cli.asking import changes_unasked
 from rivertwice.cli.frame import DEFECT, Frame, FriendlyGroup, as_table, example, pass_frame, say
 from rivertwice.cli.options import name_argument
@@ -16,14 +17,14 @@ from rivertwice.core import to_plain, utc_now
 
 @click.group(cls=FriendlyGroup, epilog=example("rivertwice admin topics", "rivertwice admin upkeep flight_delays"))
 def admin() -> None:
-    """Keep topics, repair tables, erase a key, complete a shell.
+    """Keep topics, archive and tables; erase a key; complete a shell.
 
     None of it is needed every day: `rivertwice up` creates the topics, and the agent keeps the tables.
     """
 
 
-admin.add_command(privacy)
-admin.add_command(repair)
+for command in (archive, privacy, repair):
+    admin.add_command(command)
 
 
 @admin.command(epilog=example("rivertwice admin topics"))

@@ -1,4 +1,4 @@
-"""archive, retention: how long records of the log are needed, and their longer copy."""
+"""admin archive, retention: how long records of the log are needed, and their longer copy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rivertwice.cli.options import name_argument
 from rivertwice.cli.warm import on_engine
 
 
-@click.command(cls=ActCommand, epilog=example("rivertwice archive flight_delays"))
+@click.command(cls=ActCommand, epilog=example("rivertwice admin archive flight_delays"))
 @asks_for("archive")
 @on_engine()
 @changes_unasked("the archive", because="records are added")

@@ -67,7 +67,6 @@ SECTIONS: dict[str, dict[str, str]] = {
         "version": "versions:version",
     },
     "Log and retention": {
-        "archive": "archive:archive",
         "retention": "archive:retention",
     },
     "Operations": {
@@ -110,6 +109,7 @@ MOVED: dict[str, Moved] = {
     "acknowledge": Moved(
         "verdicts NAME --accept", options={"--list": "--accepted"}, without=frozenset({"--list", "--end"})
     ),
+    "archive": Moved("admin archive"),
     "case": Moved(
         "test NAME --from-log WINDOW|RECORD",
         "from-log",
