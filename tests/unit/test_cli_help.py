@@ -77,6 +77,7 @@ def test_no_first_sentence_is_cut_at_80_columns(path: tuple[str, ...]) -> None:
         ("completion bash", "admin completion", "admin completion bash"),
         ("archive p --accept-hole", "admin archive", "admin archive p --accept-hole"),
         ("repair p --yes", "admin repair", "admin repair p --yes"),
+        ("catch-up p --by-batch", "backfill catch-up", "backfill catch-up p --by-batch"),
         ("privacy erase p --field=x", "admin privacy", "admin privacy erase p --field=x"),
         ("acknowledge p --reason why", "verdicts NAME --accept", "verdicts p --reason why --accept"),
         ("acknowledge p --list", "verdicts NAME --accept", "verdicts p --accepted"),

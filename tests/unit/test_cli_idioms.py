@@ -87,6 +87,6 @@ def test_one_thing_has_one_name(verb: Verb) -> None:
 def test_what_moves_a_head_deletes_or_changes_what_is_served_asks() -> None:
     asking = {verb.title for verb in VERBS if verb.asks}
     assert asking == {
-        "start", "catch-up", "fix", "backfill run", "admin repair", "admin privacy erase", "savepoint restore", "savepoint rewind",
+        "start", "fix", "backfill catch-up", "backfill run", "admin repair", "admin privacy erase", "savepoint restore", "savepoint rewind",
         "savepoint fall-back", "savepoint prune", "upgrade", "version serve", "version drop",
     }  # fmt: skip

@@ -41,7 +41,6 @@ SECTIONS: dict[str, dict[str, str]] = {
         "send": "files:send",
         "start": "streams:start",
         "stop": "streams:stop",
-        "catch-up": "catch_up:catch_up",
         "deliver": "delivery:deliver",
     },
     "Results": {
@@ -116,6 +115,7 @@ MOVED: dict[str, Moved] = {
         {"--window": "--from-log", "--record": "--from-log", "--name": "--as"},
         frozenset({"--window", "--record"}),
     ),
+    "catch-up": Moved("backfill catch-up"),
     "completion": Moved("admin completion"),
     "privacy": Moved("admin privacy"),
     "repair": Moved("admin repair"),
