@@ -12,18 +12,19 @@ from rivertwice.cli.frame import DEFECT, Frame, FriendlyGroup, as_table, example
 from rivertwice.cli.options import name_argument
 from rivertwice.cli.privacy import privacy
 from rivertwice.cli.repair import repair
+from rivertwice.cli.schemas import schema
 from rivertwice.core import to_plain, utc_now
 
 
 @click.group(cls=FriendlyGroup, epilog=example("rivertwice admin topics", "rivertwice admin upkeep flight_delays"))
 def admin() -> None:
-    """Keep topics, archive and tables; erase a key; complete a shell.
+    """Keep topics, schemas, archive and tables; erase a key.
 
     None of it is needed every day: `rivertwice up` creates the topics, and the agent keeps the tables.
     """
 
 
-for command in (archive, privacy, repair):
+for command in (archive, privacy, repair, schema):
     admin.add_command(command)
 
 
