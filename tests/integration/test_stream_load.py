@@ -172,7 +172,7 @@ def test_what_kafka_has_deleted_is_loaded_from_the_archive(
     assert sum(end - start for start, end in shown["archived"].values()) > 0.3 * len(log.records)
     from_batch(ours, name=NAME)
     run_to_end(ours, tmp_path)
-    assert not run_command_warm(ours, "retention", NAME)["gaps"]
+    assert not run_command_warm(ours, "admin", "retention", NAME)["gaps"]
     log.send(0.9, 1)
     for settings in (ours, expected):
         run_to_end(settings, tmp_path)
@@ -229,7 +229,7 @@ def run_meanwhile(settings: Settings, batches: int, act: Callable[[], object], l
         ended = Exit.load(settings.pipeline(NAME))
         assert ended is not None
         assert ended.failure == STORE
-    assert not run_command_warm(settings, "retention", NAME)["gaps"]
+    assert not run_command_warm(settings, "admin", "retention", NAME)["gaps"]
 
 
 @pytest.mark.proves("howto-upgrade.md#a-new-version-beside-the-old-one")

@@ -78,6 +78,7 @@ def test_no_first_sentence_is_cut_at_80_columns(path: tuple[str, ...]) -> None:
         ("archive p --accept-hole", "admin archive", "admin archive p --accept-hole"),
         ("schema", "admin schema", "admin schema"),
         ("schema pin p o.protoset --dry-run", "admin schema", "admin schema pin p o.protoset --dry-run"),
+        ("-o json retention p --check", "admin retention", "-o json admin retention p --check"),
         ("repair p --yes", "admin repair", "admin repair p --yes"),
         ("catch-up p --by-batch", "backfill catch-up", "backfill catch-up p --by-batch"),
         ("privacy erase p --field=x", "admin privacy", "admin privacy erase p --field=x"),

@@ -80,7 +80,7 @@ KINDS: Mapping[str, AlertKind] = {
     ),
     "retention": AlertKind(
         "what is served is right; records that are not archived in time can never be read again",
-        ("retention", PIPELINE),
+        ("admin", "retention", PIPELINE),
     ),
     "partitions_added": AlertKind(
         "rows of keys whose records are in several partitions may be made of events in another order; all others are right",
@@ -88,7 +88,7 @@ KINDS: Mapping[str, AlertKind] = {
     ),
     "archive": AlertKind(
         "what is served is right; a backfill or a reconcile of old windows will miss what Kafka deletes meanwhile",
-        ("retention", PIPELINE),
+        ("admin", "retention", PIPELINE),
     ),
     "delivery": AlertKind(
         "the tables are right; the sink has none of the newer batches until it takes them",
@@ -138,7 +138,9 @@ KINDS: Mapping[str, AlertKind] = {
     "finding": AlertKind(
         "what is recorded of the batches contradicts itself; do not trust the numbers until it is found", _CAUSES
     ),
-    "gap": AlertKind("windows with missing records cannot be compared, and may lack them", ("retention", PIPELINE)),
+    "gap": AlertKind(
+        "windows with missing records cannot be compared, and may lack them", ("admin", "retention", PIPELINE)
+    ),
     "balance": AlertKind("some records are in no row and no dead letter; the numbers may lack them", _CAUSES),
     "late_share": AlertKind(
         "served numbers lack records that came too late, until a backfill", ("backfill", "plan", PIPELINE)

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from rivertwice.cli.archive import archive
+from rivertwice.cli.archive import archive, retention
 from rivertwice.cli.asking import changes_unasked
 from rivertwice.cli.frame import DEFECT, Frame, FriendlyGroup, as_table, example, pass_frame, say
 from rivertwice.cli.options import name_argument
@@ -20,11 +20,11 @@ from rivertwice.core import to_plain, utc_now
 def admin() -> None:
     """Keep topics, schemas, archive and tables; erase a key.
 
-    None of it is needed every day: `rivertwice up` creates the topics, and the agent keeps the tables.
+    None of it is needed every day: `rivertwice up` creates the topics, and the agent keeps archive and tables.
     """
 
 
-for command in (archive, privacy, repair, schema):
+for command in (archive, privacy, repair, retention, schema):
     admin.add_command(command)
 
 

@@ -64,9 +64,6 @@ SECTIONS: dict[str, dict[str, str]] = {
         "upgrade": "operations:upgrade",
         "version": "versions:version",
     },
-    "Log and retention": {
-        "retention": "archive:retention",
-    },
     "Operations": {
         "agent": "agents:agent",
         "alerts": "alerts:alerts",
@@ -118,6 +115,7 @@ MOVED: dict[str, Moved] = {
     "completion": Moved("admin completion"),
     "privacy": Moved("admin privacy"),
     "repair": Moved("admin repair"),
+    "retention": Moved("admin retention"),
     "schema": Moved("admin schema"),
     "served": Moved("admin rebuild", "rebuild"),
     "topics": Moved("admin topics", "create"),

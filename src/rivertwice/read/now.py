@@ -529,7 +529,15 @@ def _retention(facts: Facts) -> Iterator[Problem]:
     )
     covers = frozenset({"retention", "archive"})
     yield Problem(
-        "retention", level, STREAM, what, None, meaning, f"`rivertwice retention {facts.name}`", "alerts", covers=covers
+        "retention",
+        level,
+        STREAM,
+        what,
+        None,
+        meaning,
+        f"`rivertwice admin retention {facts.name}`",
+        "alerts",
+        covers=covers,
     )
 
 

@@ -111,7 +111,7 @@ CASES: list[tuple[str, Facts, str, tuple[str, ...]]] = [
     ("recovery takes too long", replace(WELL, savepoints=Savepoints(ago(minutes=9), timedelta(hours=2), 900.0, over=True)), WARN,
      ("A fall-back would take about 15 min, longer than was promised",)),
     ("retention is near", replace(WELL, retention=RetentionBrief(9.0, {"level": "warning"}, 5, (), "archive needs flights/0")), WARN,
-     ("Kafka deletes records that are needed: archive needs flights/0", "`rivertwice retention flights`")),
+     ("Kafka deletes records that are needed: archive needs flights/0", "`rivertwice admin retention flights`")),
     ("a gap", replace(WELL, retention=RetentionBrief(9.0, None, 5, ("g-1",), "gap g-1")), BAD, ("Records are lost: gap g-1",)),
     ("quality fails", replace(WELL, quality=suite("delay is null", critical=1, warning=0, info=2)), BAD,
      ("1 critical, 2 info of 9 expectations", "delay is null", "`rivertwice quality flights`")),
