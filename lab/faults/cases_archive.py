@@ -58,7 +58,8 @@ def require_refused(lab: Lab, plan: BackfillPlan, path: Path) -> None:
     output = command_log(lab, 1_000_000)[-((lab.folder / "commands.log").stat().st_size - size) :]
     require(code not in (0, 3), f"a backfill over a rotten archive ended with {code}: {output[-2000:]}")
     require(
-        path.name in output and "rivertwice repair" in output, f"neither file nor remedy is named: {output[-3000:]}"
+        path.name in output and "rivertwice admin repair" in output,
+        f"neither file nor remedy is named: {output[-3000:]}",
     )
     require(not published(lab, plan.id), "a backfill over a rotten archive is published")
 
@@ -116,7 +117,7 @@ def rotten_archive_alone(lab: Lab) -> None:
     path, damage = break_archive(lab, KINDS[lab.seed % len(KINDS)])
     lab.fact("damage", damage)
     require_refused(lab, plan, path)
-    code = lab.wait(start_command(lab, "repair", PIPELINE, "--yes"))
+    code = lab.wait(start_command(lab, "admin", "repair", PIPELINE, "--yes"))
     output = command_log(lab)
     require(
         code == 3 and "cannot be repaired" in output and path.name in output,
@@ -127,7 +128,7 @@ def rotten_archive_alone(lab: Lab) -> None:
     lab.produce(lab.next_plan(records=60))
     lab.run_to_end()  # the stream needs none of it
     shutil.copyfile(backup / path.relative_to(Path(lab.settings.archive(lab.topic))), path)
-    run_command(lab, "repair", PIPELINE)
+    run_command(lab, "admin", "repair", PIPELINE)
     end = to_iso(from_ms(plan.ranges[-1][1]))
     run_command(lab, "backfill", "run", PIPELINE, "--yes", "--from", to_iso(from_ms(plan.ranges[0][0])), "--to", end)
     run_command(lab, "backfill", "run", PIPELINE, "--id", plan.id, "--no-publish")

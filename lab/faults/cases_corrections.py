@@ -27,7 +27,7 @@ def require_refused(lab: Lab) -> str:
     try:
         rebuild_served(lab.home, lab.definition, force=True)
     except LedgerError as error:
-        require("corrections" in str(error) and "rivertwice repair" in str(error), f"the refusal says {error}")
+        require("corrections" in str(error) and "rivertwice admin repair" in str(error), f"the refusal says {error}")
         return str(error)
     require(False, "a publication is served although rows of it are gone")
     return ""
@@ -35,11 +35,11 @@ def require_refused(lab: Lab) -> str:
 
 def _repair(lab: Lab, backfill: str) -> None:
     """Mend the log; the rows that are still missing then come from their backfill, whose audit passes over them."""
-    for words in (("repair", PIPELINE), ("repair", PIPELINE, "--yes")):
+    for words in (("admin", "repair", PIPELINE), ("admin", "repair", PIPELINE, "--yes")):
         code = lab.wait(start_command(lab, *words), 120)
         require(code == 3, f"{' '.join(words)} ended with {code}: {command_log(lab)}")
     run_command(lab, "backfill", "run", PIPELINE, "--yes", "--id", backfill)
-    run_command(lab, "repair", PIPELINE)
+    run_command(lab, "admin", "repair", PIPELINE)
 
 
 @case(

@@ -150,7 +150,7 @@ def erasure_against_appends(lab: Lab) -> None:
     stops = lab.folder / "stops"
     stops.mkdir()
     other_host = _OtherHost(lab, stops)
-    erase = ("privacy", "erase", PIPELINE, "--field", "id", "--value", value, "--reason", "lab", "--yes")
+    erase = ("admin", "privacy", "erase", PIPELINE, "--field", "id", "--value", value, "--reason", "lab", "--yes")
     try:
         command = [*PAUSED, str(stops), "rivertwice.cli.main", "--output", "json", *erase]
         process = start_process(command, log=lab.folder / "commands.log", env=lab.env(), cwd=lab.settings.project)
@@ -158,7 +158,7 @@ def erasure_against_appends(lab: Lab) -> None:
         began, patience_s = time.monotonic(), lab.random.uniform(1.0, 12.0)
         lab.fact("killed", lab.kill_when(process, lambda: time.monotonic() - began > patience_s))
         for erasure in _erasures(lab):
-            _ask_by(lab, (*PAUSED, str(stops)), "privacy", "resume", erasure)
+            _ask_by(lab, (*PAUSED, str(stops)), "admin", "privacy", "resume", erasure)
         if not _erasures(lab):  # killed before it was recorded
             _ask_by(lab, (*PAUSED, str(stops)), *erase)
     finally:
@@ -175,7 +175,7 @@ def erasure_against_appends(lab: Lab) -> None:
 
 
 def _erasures(lab: Lab) -> list[str]:
-    listed: Any = ask(lab, "privacy", "list")
+    listed: Any = ask(lab, "admin", "privacy", "list")
     return [erasure["id"] for erasure in listed]
 
 

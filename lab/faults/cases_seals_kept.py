@@ -62,10 +62,10 @@ def merge(lab: Lab) -> None:
 
 def erase(lab: Lab) -> None:
     """Erase a key from archive and tables."""
-    run_command(lab, "archive", PIPELINE)
+    run_command(lab, "admin", "archive", PIPELINE)
     value = f"k{lab.random.randrange(8)}"
     asked = ("--field", "k", "--value", value, "--as", "gone", "--reason", "lab", "--yes")
-    run_command(lab, "privacy", "erase", PIPELINE, *asked)
+    run_command(lab, "admin", "privacy", "erase", PIPELINE, *asked)
     run_command(lab, *REBUILD)
     lab.fact("erased", value)
 

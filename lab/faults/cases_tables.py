@@ -69,12 +69,12 @@ def require_stopped(lab: Lab, *, may_pass: bool = False) -> str:
     )
     failure = "" if record is None else record.failure
     require(failure == "ledger", f"it ended as {record}")
-    require(record is not None and "rivertwice repair" in record.message, f"no way out is named: {record}")
+    require(record is not None and "rivertwice admin repair" in record.message, f"no way out is named: {record}")
     return "" if record is None else record.message[:160]
 
 
 def stop_and_repair(lab: Lab, *, may_pass: bool = False) -> str:
-    """Require that a driver stops; then `repair` must find the damage, and `repair --yes` must end it.
+    """Require that a driver stops; then `admin repair` must find the damage, and with `--yes` it must end it.
 
     With `may_pass` it may also reach the end: a log without its newest entry is whole, and a batch that was killed between
     its commit and the ledger's copy is replayed.
@@ -88,10 +88,10 @@ def stop_and_repair(lab: Lab, *, may_pass: bool = False) -> str:
 
 def repair(lab: Lab) -> None:
     """Show the damage (exit 3), repair it (exit 0), show again (exit 0)."""
-    code = lab.wait(start_command(lab, "repair", PIPELINE), 120)
+    code = lab.wait(start_command(lab, "admin", "repair", PIPELINE), 120)
     require(code == 3, f"a look at damaged tables ended with {code}: {command_log(lab)}")
-    run_command(lab, "repair", PIPELINE, "--yes")
-    run_command(lab, "repair", PIPELINE)
+    run_command(lab, "admin", "repair", PIPELINE, "--yes")
+    run_command(lab, "admin", "repair", PIPELINE)
 
 
 def torn(lab: Lab, table: str) -> None:

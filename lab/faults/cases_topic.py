@@ -53,7 +53,7 @@ def topic_recreated(lab: Lab) -> None:
         bool(rows) and all(row[2] in (Verdict.AGREES, Verdict.LATE, Verdict.OPEN) for row in rows),
         f"verdicts are {rows[:3]}",
     )
-    retention = ask(lab, "retention", PIPELINE)
+    retention = ask(lab, "admin", "retention", PIPELINE)
     require(retention["same_topic"] is False, "the retention view does not see that the topic is another one")
 
 

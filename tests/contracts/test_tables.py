@@ -201,10 +201,10 @@ def test_a_torn_checkpoint_is_named_and_a_repair_takes_it_out(place, tmp_path, m
         said = [line for line in ask(*verb).output.splitlines() if key in line]
         assert len(said) == 1, (verb, said)
         assert "the log of table changelog is damaged: checkpoint" in said[0]
-        assert f"is {how}; the table cannot be opened; `rivertwice repair p`" in said[0]
-    assert ask("repair", "p").exit_code == 3
-    done = ask("repair", "p", "--yes")
+        assert f"is {how}; the table cannot be opened; `rivertwice admin repair p`" in said[0]
+    assert ask("admin", "repair", "p").exit_code == 3
+    done = ask("admin", "repair", "p", "--yes")
     assert done.exit_code == 0, done.output
     assert sorted(map(repr, Table(table).read().to_pylist())) == rows_before
     assert not any(name.endswith("_last_checkpoint") for name in store.list("_delta_log/"))
-    assert ("on S3" in ask("repair", "p").output) == place.startswith("s3://")
+    assert ("on S3" in ask("admin", "repair", "p").output) == place.startswith("s3://")

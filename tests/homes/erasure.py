@@ -125,7 +125,9 @@ class ErasureWorld:
 
     def erase(self) -> dict[str, Any]:
         """Do it by the command line, and return the outcome."""
-        done = self.rivertwice("privacy", "erase", "p", "--field", "k", "--value", SECRET, "--reason", "x", "--yes")
+        done = self.rivertwice(
+            "admin", "privacy", "erase", "p", "--field", "k", "--value", SECRET, "--reason", "x", "--yes"
+        )
         assert done.exit_code == 0, (done.output, done.exception)
         outcome: dict[str, Any] = json.loads(done.stdout)["outcome"]
         return outcome

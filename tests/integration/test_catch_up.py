@@ -31,25 +31,25 @@ def test_the_oldest_part_of_a_backlog_is_left_to_batch(tmp_path: Path, broker: B
     records = amounts()
     send(settings, topic, records[:200])
     run_driver_warm(settings, NAME, log)
-    assert "nothing waits for amounts" in invoke_warm(settings, "catch-up", NAME).output
+    assert "nothing waits for amounts" in invoke_warm(settings, "backfill", "catch-up", NAME).output
     send(settings, topic, records[200:])  # while it was down
 
-    shown = run_command_warm(settings, "catch-up", NAME, "--check")["topics"][topic]
+    shown = run_command_warm(settings, "backfill", "catch-up", NAME, "--check")["topics"][topic]
     assert shown["records"] == 400
     assert shown["is_outrun"] is False
-    shown = invoke_warm(settings, "catch-up", NAME, "--by-batch", "--dry-run")
+    shown = invoke_warm(settings, "backfill", "catch-up", NAME, "--by-batch", "--dry-run")
     assert shown.exit_code == 0
-    refused = invoke_warm(settings, "catch-up", NAME, "--by-batch")
+    refused = invoke_warm(settings, "backfill", "catch-up", NAME, "--by-batch")
     assert refused.exit_code == 1
     assert "nothing was changed: it needs a yes" in refused.stderr
     plan = refused.output
     assert "nothing was done" in plan
-    assert "rivertwice catch-up amounts --by-batch --yes" in plan
-    few = invoke_warm(settings, "catch-up", NAME, "--by-batch", "--keep", "10 hours")
+    assert "rivertwice backfill catch-up amounts --by-batch --yes" in plan
+    few = invoke_warm(settings, "backfill", "catch-up", NAME, "--by-batch", "--keep", "10 hours")
     assert few.exit_code == 1
     assert "is of the newest 10:00:00" in few.output
 
-    done = run_command_warm(settings, "catch-up", NAME, "--by-batch", "--yes")
+    done = run_command_warm(settings, "backfill", "catch-up", NAME, "--by-batch", "--yes")
     assert 200 < done["records"] < 400
     run_driver_warm(settings, NAME, log)
     home = settings.pipeline(NAME)

@@ -71,7 +71,7 @@ def test_executors_share_no_disk_with_the_driver_but_the_checkpoint_s(tmp_path: 
             lab.produce(lab.next_plan(records=300, late_share=0.2))
             lab.run_to_end()
             savepoint = take(lab)
-            run_command(lab, "archive", PIPELINE)
+            run_command(lab, "admin", "archive", PIPELINE)
             archived = kafka.end_offsets(lab.settings, lab.topic)
             kafka.delete_records(lab.settings, lab.topic, archived)
             lab.produce(lab.next_plan(records=120, late_share=0.2))

@@ -155,7 +155,7 @@ def test_a_warm_run_stores_what_a_cold_one_does(tmp_path: Path, broker: BrokerIn
     send(settings, definition, [record for batch in random_batches(random.Random(kind), 12) for record in batch])
     run_to_end(settings, tmp_path / "driver.log")
     rebuild_served(settings.pipeline(NAME), definition)
-    verbs = [["reconcile", NAME], ["archive", NAME], ["reconcile", NAME, "--full"], ["reconcile", NAME]]
+    verbs = [["reconcile", NAME], ["admin", "archive", NAME], ["reconcile", NAME, "--full"], ["reconcile", NAME]]
     if kind in WINDOWED:
         verbs.insert(
             2, ["backfill", "run", NAME, "--yes", "--from", "1970-01-02T03:47:40Z", "--to", "1970-01-02T03:49:40Z"]

@@ -90,7 +90,7 @@ def streamed_over_a_fork(
     if taken is not None:
         made.command("savepoint", "prove", taken.id)
     if archived:
-        made.command("archive")
+        made.command("admin", "archive")
     broker.restore()
     produce(settings, name, OTHERS[120 : 120 + others])
     return made
@@ -132,7 +132,7 @@ def test_the_archive_follows_a_forked_log_and_keeps_what_kafka_lost(tmp_path: Pa
     with restored_broker(tmp_path / "broker", REPOSITORY) as broker:
         made = streamed_over_a_fork(broker, tmp_path / "run", "forked-archived", archived=True)
         settings, name = made.settings, made.name
-        assert "--accept-hole" in made.refused("archive", name)
+        assert "--accept-hole" in made.refused("admin", "archive", name)
         wrong = made.judged("--full", passes=False)  # the archive has all that was read; what Kafka has, nobody read
         assert wrong["counts"]["stream"]["NOT_COMPARABLE"] > 0
 
@@ -140,10 +140,10 @@ def test_the_archive_follows_a_forked_log_and_keeps_what_kafka_lost(tmp_path: Pa
         run_to_end(settings, name)
         stale = made.judged("--full", passes=False)
         (finding,) = stale["gate"]["findings"]
-        assert f"rivertwice archive {name} --accept-hole" in finding
-        followed = made.command("archive", "--accept-hole")
+        assert f"rivertwice admin archive {name} --accept-hole" in finding
+        followed = made.command("admin", "archive", "--accept-hole")
         assert sum(followed["ends"].values()) == made.in_kafka()
-        assert made.command("archive")["records"] == 0
+        assert made.command("admin", "archive")["records"] == 0
         made.judged("--full")
         topic_id = kafka.topic_id(settings, name)
         rows = Table(settings.archive(name)).read(columns=["topic_id"])

@@ -110,7 +110,7 @@ def test_an_erased_key_is_nowhere_and_every_verdict_stays(
 
     with pytest.raises(InterruptedError):  # the changelog is rewritten, the ledger not yet
         resume_erasure(settings, waits.id, now=utc_now(), progress=cut_off)
-    done = run_command_warm(settings, "privacy", "resume", waits.id)
+    done = run_command_warm(settings, "admin", "privacy", "resume", waits.id)
 
     assert done["outcome"]["records"] == dict(plan.records)
     assert done["outcome"]["rows"] == dict(plan.rows)
@@ -123,7 +123,7 @@ def test_an_erased_key_is_nowhere_and_every_verdict_stays(
     assert after["balance"] == before["balance"]
     verdicts = run_command_warm(settings, "verdicts", NAME, "--limit", "100000")
     assert (str(done["pseudonym"]) in str(verdicts)) == is_named or kind == "joined intervals"
-    again = run_command_warm(settings, "privacy", "resume", waits.id)  # nothing is left to do
+    again = run_command_warm(settings, "admin", "privacy", "resume", waits.id)  # nothing is left to do
     assert again["outcome"] == done["outcome"]
 
 
@@ -158,7 +158,7 @@ def test_an_erased_key_is_in_no_folds_state_and_every_verdict_stays(
     with pytest.raises(InterruptedError):  # the tables are rewritten, the restore has decided where it forks
         begin_erasure(settings, asked, key, now=utc_now(), progress=cut_off)
     assert head(home) == "t1"
-    done = run_command_warm(settings, "privacy", "resume", asked.id)
+    done = run_command_warm(settings, "admin", "privacy", "resume", asked.id)
 
     assert done["outcome"]["savepoints"] == {NAME: [early.id]}
     assert list_savepoints(home) == []
@@ -176,7 +176,7 @@ def test_an_erased_key_is_in_no_folds_state_and_every_verdict_stays(
     assert path_ledger(home)[-1].timeline == "t2"
     judge(settings)
     assert (
-        run_command_warm(settings, "privacy", "resume", asked.id)["outcome"] == done["outcome"]
+        run_command_warm(settings, "admin", "privacy", "resume", asked.id)["outcome"] == done["outcome"]
     )  # nothing is left to do
     assert head(home) == "t2"
 

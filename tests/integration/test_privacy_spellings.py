@@ -132,7 +132,7 @@ class Project:
 
     def erase(self, person: str, *more: str) -> dict[str, Any]:
         words = ("--field", "k", "--value", person, "--reason", "request 118", "--yes", *more)
-        done: dict[str, Any] = run_command_warm(self.settings, "privacy", "erase", NAME, *words)
+        done: dict[str, Any] = run_command_warm(self.settings, "admin", "privacy", "erase", NAME, *words)
         return done
 
     def judged(self) -> dict[str, Any]:

@@ -209,9 +209,9 @@ def test_repair_computes_rows_again_that_no_file_has_any_more(world, spark):
     env = {"RIVERTWICE_BOOTSTRAP": settings.bootstrap, "RIVERTWICE_SPARK_MASTER": settings.spark_master}
     refused = CliRunner().invoke(cli, [*options, "savepoint", "restore", NAME, "--from-beginning", "--yes"], env=env)
     assert (refused.exit_code, json.loads(refused.stderr)["error"]["reason"]) == (1, "table_damage")
-    shown = CliRunner().invoke(cli, [*options, "repair", NAME], env=env)
+    shown = CliRunner().invoke(cli, [*options, "admin", "repair", NAME], env=env)
     assert (shown.exit_code, shown.stdout.count("read and computed again with Spark")) == (3, 1)
-    done = CliRunner().invoke(cli, [*options, "repair", NAME, "--yes"], env=env)
+    done = CliRunner().invoke(cli, [*options, "admin", "repair", NAME, "--yes"], env=env)
     assert done.exit_code == 0, done.output
     report = json.loads(done.stdout)
     assert (report["left"], report["failed"]) == ([], [])

@@ -113,7 +113,7 @@ def test_all_versions_are_counted_and_others_are_dead_letters(
     refused = run(settings, "rivertwice.stream.driver", "--pipeline", ORDERS.name, "--until-end")
     assert refused.returncode == 1
     assert "changed in semantics, decode" in refused.stdout
-    again = run(settings, "rivertwice.cli.main", "schema", "refresh", ORDERS.name)
+    again = run(settings, "rivertwice.cli.main", "admin", "schema", "refresh", ORDERS.name)
     assert (again.returncode, again.stdout.splitlines()[-1]) == (0, "wrote schemas/orders-3.avsc")
     assert (settings.definitions / ORDERS.name / "schemas" / "orders-3.avsc").read_text() == text
 
@@ -122,10 +122,12 @@ def test_all_versions_are_counted_and_others_are_dead_letters(
     fourth["fields"].append({"name": "gift", "type": "boolean", "default": False})
     (tmp_path / "v4.avsc").write_text(json.dumps(fourth))
     assert (
-        run(settings, "rivertwice.cli.main", "schema", "register", "orders-value", str(tmp_path / "v4.avsc")).returncode
+        run(
+            settings, "rivertwice.cli.main", "admin", "schema", "register", "orders-value", str(tmp_path / "v4.avsc")
+        ).returncode
         == 0
     )
-    held = run(settings, "rivertwice.cli.main", "schema", "refresh", ORDERS.name)
+    held = run(settings, "rivertwice.cli.main", "admin", "schema", "refresh", ORDERS.name)
     assert (held.returncode, "timeline t1" in held.stderr, "--change-decode" in held.stderr) == (1, True, True)
     assert not (settings.definitions / ORDERS.name / "schemas" / "orders-4.avsc").exists()
     with capsys.disabled():

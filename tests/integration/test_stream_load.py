@@ -164,7 +164,7 @@ def test_what_kafka_has_deleted_is_loaded_from_the_archive(
     expected = log.project("first", LARGE)
     run_to_end(expected, tmp_path)
     ours = log.project("loaded", LARGE)
-    run_command_warm(ours, "archive", NAME)
+    run_command_warm(ours, "admin", "archive", NAME)
     log.forget(0.5)
     log.send(0.7, 0.9)
     shown = run_command_warm(ours, "start", NAME, "--from-batch", "--dry-run")["plan"]
@@ -172,7 +172,7 @@ def test_what_kafka_has_deleted_is_loaded_from_the_archive(
     assert sum(end - start for start, end in shown["archived"].values()) > 0.3 * len(log.records)
     from_batch(ours, name=NAME)
     run_to_end(ours, tmp_path)
-    assert not run_command_warm(ours, "retention", NAME)["gaps"]
+    assert not run_command_warm(ours, "admin", "retention", NAME)["gaps"]
     log.send(0.9, 1)
     for settings in (ours, expected):
         run_to_end(settings, tmp_path)
@@ -191,7 +191,7 @@ def test_a_load_closes_what_its_watermark_reaches_though_nothing_comes(
     log.send(0, 1)
     expected = log.streamed()
     ours = log.project("loaded", 10_000)
-    run_command_warm(ours, "archive", NAME)
+    run_command_warm(ours, "admin", "archive", NAME)
     if deleted:
         log.forget(0.5)
     from_batch(ours, name=NAME)
@@ -208,7 +208,7 @@ def test_what_kafka_deletes_during_the_load_is_read_from_the_archive(
     log.send(0, 0.9)
     expected, ours = log.project("first", LARGE), log.project("loaded", LARGE)
     run_to_end(expected, tmp_path)
-    run_command_warm(ours, "archive", NAME)
+    run_command_warm(ours, "admin", "archive", NAME)
     from_batch(ours, name=NAME)
     run_meanwhile(ours, 1, lambda: log.forget(0.8), tmp_path / "driver.log")
     log.send(0.9, 1)
@@ -229,7 +229,7 @@ def run_meanwhile(settings: Settings, batches: int, act: Callable[[], object], l
         ended = Exit.load(settings.pipeline(NAME))
         assert ended is not None
         assert ended.failure == STORE
-    assert not run_command_warm(settings, "retention", NAME)["gaps"]
+    assert not run_command_warm(settings, "admin", "retention", NAME)["gaps"]
 
 
 @pytest.mark.proves("howto-upgrade.md#a-new-version-beside-the-old-one")
@@ -242,7 +242,7 @@ def test_a_fold_is_computed_again_from_archive_and_kafka_as_a_version(
     archived, not_archived = log.project("archived", LARGE), log.project("not archived", LARGE)
     for settings in (archived, not_archived):
         run_to_end(settings, tmp_path)
-    run_command_warm(archived, "archive", NAME)
+    run_command_warm(archived, "admin", "archive", NAME)
     log.forget(0.4)
     for command in (
         ("upgrade", NAME, "--new-version", "--recompute"),

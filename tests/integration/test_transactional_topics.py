@@ -99,7 +99,7 @@ def test_committed_records_are_counted_and_replayed_exactly(tmp_path: Path, brok
         [type(r)(r.partition, r.key, newest_ms + n * 60_000, newest_ms + n * 60_000) for n, r in enumerate(more)]
     )
     run_driver_warm(settings, NAME, log)
-    run_command_warm(settings, "archive", NAME)
+    run_command_warm(settings, "admin", "archive", NAME)
     kafka.delete_records(settings, topic, kafka.end_offsets(settings, topic))
     assert run_command_warm(settings, "savepoint", "prove", NAME, second.id)["proved"]
     again = reconciled(settings)

@@ -132,7 +132,7 @@ IN_SETTINGS = (
     settings("A setting is written wrong", "bootstrp: 127.0.0.1:9092", "bootstrp is an unknown setting", cure=("bootstrp", "bootstrap")),
     settings("A broker without its port", "bootstrap: 127.0.0.1", "RIVERTWICE_BOOTSTRAP is '127.0.0.1'", "127.0.0.1:9092", cure=("bootstrap: 127.0.0.1", "bootstrap: 127.0.0.1:9092")),
     settings("A web address in place of a broker", "bootstrap: http://127.0.0.1:9092", "is not a valid broker address"),
-    settings("Nothing answers at the broker's address", "bootstrap: 127.0.0.1:1", "127.0.0.1:1", command=("retention", "orders")),
+    settings("Nothing answers at the broker's address", "bootstrap: 127.0.0.1:1", "127.0.0.1:1", command=("admin", "retention", "orders")),
     settings("A protocol that Kafka does not speak", "kafka: {protocol: SASL_SLL}", "'SASL_SLL'", "SASL_SSL", cure=("SASL_SLL", "PLAINTEXT")),
     settings("A password in the file", "kafka: {password: secret}", "password", "RIVERTWICE_KAFKA_PASSWORD"),
     settings("A master that Spark does not know", "spark_master: locl[*]", "'locl[*]'", "local[*]", cure=("locl[*]", "local[*]")),

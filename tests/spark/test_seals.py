@@ -299,7 +299,7 @@ def test_the_command_starts_no_spark_if_nothing_is_new(
 def test_a_lost_file_of_rows_that_are_not_read_again_is_named(spark: SparkSession, tmp_path: Path) -> None:
     made = made_and_sealed(spark, tmp_path, 15, 10)
     next(Path(str(made.home.tables.changelog)).rglob("*.parquet")).unlink()
-    with pytest.raises(TableDamageError, match="rivertwice repair p"):
+    with pytest.raises(TableDamageError, match="rivertwice admin repair p"):
         reconcile_unchanged(made.settings, "p", now=utc_now())
     made.commit(1)
     with pytest.raises(TableDamageError, match="changelog"):

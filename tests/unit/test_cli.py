@@ -46,7 +46,7 @@ def leaves(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple
 
 COMMANDS = [(" ".join(path) or "rivertwice", path) for path, _ in leaves(cli)]
 WITH_NAME = [
-    ("start",), ("stop",), ("archive",), ("reconcile",), ("verdicts",), ("backfill", "plan"), ("backfill", "run"),
+    ("start",), ("stop",), ("admin", "archive"), ("reconcile",), ("verdicts",), ("backfill", "plan"), ("backfill", "run"),
     ("backfill", "list"), ("savepoint", "take"), ("savepoint", "list"), ("savepoint", "prune"), ("deliver", "run"), ("test",),
 ]  # fmt: skip
 
@@ -204,10 +204,10 @@ def test_a_definition_that_cannot_run_is_refused_at_start(run: Any, tmp_path: Pa
 def test_pipelines_and_schema_are_json(run: Any, tmp_path: Path) -> None:
     listed = json.loads(run("pipelines", output="json").stdout)
     assert {item["name"] for item in listed} == {"flight_delays"}
-    schema = json.loads(run("schema").stdout)
+    schema = json.loads(run("admin", "schema").stdout)
     assert set(schema["required"]) >= {"name", "sources", "window"}
     file = tmp_path / "schema.json"
-    assert run("schema", "--file", str(file)).exit_code == 0
+    assert run("admin", "schema", "--file", str(file)).exit_code == 0
     assert json.loads(file.read_text()) == schema
     assert file.read_text() == (REPOSITORY / "docs" / "pipeline.schema.json").read_text()
 

@@ -14,7 +14,7 @@ from rivertwice.cli.main import cli
 
 VERBS = list(verbs())
 OWN_NAME = {"init"}  # its NAME is a pipeline that is not there yet
-FOR_ALL = {"alerts test", "privacy resume", "privacy list"}
+FOR_ALL = {"alerts test", "admin privacy resume", "admin privacy list"}
 WRITES = (
     "write_", "replace_json", "replace_bytes", "record_event", "move_head", "accept_gap", "prune_savepoints", "drop_version",
     "publish_backfill", "hand_over(", "begin_erasure", "restore_savepoint", "rewind_stream", "upgrade_stream", "save_plan",
@@ -87,6 +87,6 @@ def test_one_thing_has_one_name(verb: Verb) -> None:
 def test_what_moves_a_head_deletes_or_changes_what_is_served_asks() -> None:
     asking = {verb.title for verb in VERBS if verb.asks}
     assert asking == {
-        "start", "catch-up", "fix", "backfill run", "repair", "privacy erase", "savepoint restore", "savepoint rewind",
+        "start", "fix", "backfill catch-up", "backfill run", "admin repair", "admin privacy erase", "savepoint restore", "savepoint rewind",
         "savepoint fall-back", "savepoint prune", "upgrade", "version serve", "version drop",
     }  # fmt: skip

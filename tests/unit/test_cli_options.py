@@ -22,7 +22,7 @@ def run(*words: str) -> Result:
     "words",
     [
         ("dead", "discard", "flight_delays", "2@1"),
-        ("privacy", "erase", "flight_delays", "--field", "x", "--value", "y"),
+        ("admin", "privacy", "erase", "flight_delays", "--field", "x", "--value", "y"),
     ],
 )
 def test_a_decision_without_a_reason_is_refused(words: tuple[str, ...]) -> None:

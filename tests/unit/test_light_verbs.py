@@ -47,7 +47,7 @@ FORBIDDEN: dict[str, frozenset[str]] = {
     "export p --to out.csv": NOTHING,
     "late list p": NOTHING,
     "agent status": NOTHING | TABLES,
-    "schema": NOTHING | TABLES,
+    "admin schema": NOTHING | TABLES,
     "doctor": NOTHING | TABLES,
 }
 """Verb to the modules that it must not import, over a home that has batches, reconciles, a backfill and no broker."""

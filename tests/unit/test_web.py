@@ -98,7 +98,7 @@ def test_a_registrys_large_answer_is_refused_and_never_held(
 ) -> None:
     server.encoding, server.body, server.times = encoding, body, times
     env = {"RIVERTWICE_SCHEMA_REGISTRY": server.url, "RIVERTWICE_PROJECT": str(tmp_path)}
-    found, peak = peak_mib(lambda: CliRunner().invoke(cli, ["schema", "list"], env=env))
+    found, peak = peak_mib(lambda: CliRunner().invoke(cli, ["admin", "schema", "list"], env=env))
     assert (found.exit_code, said in found.stderr) == (1, True), found.output
     assert peak < 16
     assert server.asked == ["identity"]
@@ -107,7 +107,7 @@ def test_a_registrys_large_answer_is_refused_and_never_held(
 def test_a_registry_s_packed_answer_is_read_within_the_limit(server: Server, tmp_path: Path) -> None:
     server.encoding, server.body = "gzip", gzip.compress(json.dumps([]).encode())
     env = {"RIVERTWICE_SCHEMA_REGISTRY": server.url, "RIVERTWICE_PROJECT": str(tmp_path)}
-    found = CliRunner().invoke(cli, ["--output", "json", "schema", "list"], env=env)
+    found = CliRunner().invoke(cli, ["--output", "json", "admin", "schema", "list"], env=env)
     assert (found.exit_code, json.loads(found.stdout)) == (0, [])
 
 
@@ -178,7 +178,7 @@ def test_the_time_for_an_answer_counts_from_the_connection_on(
     env = {"RIVERTWICE_ALERT_WEBHOOK": slow_headers, "RIVERTWICE_SCHEMA_REGISTRY": slow_headers}
     for words, said in (
         (["alerts", "test"], "no answer (ReadTimeout)"),
-        (["schema", "list"], "the answer was not complete"),
+        (["admin", "schema", "list"], "the answer was not complete"),
     ):
         began = time.monotonic()
         found = CliRunner().invoke(cli, words, env={**env, "RIVERTWICE_PROJECT": str(tmp_path)})

@@ -65,7 +65,7 @@ STREAM_KINDS: Mapping[str, AlertKind] = {
         "what is served counts records that Kafka has lost, and lacks those that it has in their place",
         ("savepoint", "rewind", PIPELINE, "--dry-run"),
     ),
-    "ledger": AlertKind(_OLD, ("repair", PIPELINE)),
+    "ledger": AlertKind(_OLD, ("admin", "repair", PIPELINE)),
     "unknown": AlertKind(_OLD, _STATUS),
 }
 """Alerts about a stream that is not in its desired state; all of them are over once it is."""
@@ -80,7 +80,7 @@ KINDS: Mapping[str, AlertKind] = {
     ),
     "retention": AlertKind(
         "what is served is right; records that are not archived in time can never be read again",
-        ("retention", PIPELINE),
+        ("admin", "retention", PIPELINE),
     ),
     "partitions_added": AlertKind(
         "rows of keys whose records are in several partitions may be made of events in another order; all others are right",
@@ -88,7 +88,7 @@ KINDS: Mapping[str, AlertKind] = {
     ),
     "archive": AlertKind(
         "what is served is right; a backfill or a reconcile of old windows will miss what Kafka deletes meanwhile",
-        ("retention", PIPELINE),
+        ("admin", "retention", PIPELINE),
     ),
     "delivery": AlertKind(
         "the tables are right; the sink has none of the newer batches until it takes them",
@@ -127,7 +127,7 @@ KINDS: Mapping[str, AlertKind] = {
     ),
     "table_damage": AlertKind(
         "what is served stays as it was: rows that were committed are gone, and no build of `served` leaves them out",
-        ("repair", PIPELINE),
+        ("admin", "repair", PIPELINE),
     ),
     "damaged_file": AlertKind(_OLD, _STATUS),
     "disk_full": AlertKind(_OLD, ("doctor",)),
@@ -138,7 +138,9 @@ KINDS: Mapping[str, AlertKind] = {
     "finding": AlertKind(
         "what is recorded of the batches contradicts itself; do not trust the numbers until it is found", _CAUSES
     ),
-    "gap": AlertKind("windows with missing records cannot be compared, and may lack them", ("retention", PIPELINE)),
+    "gap": AlertKind(
+        "windows with missing records cannot be compared, and may lack them", ("admin", "retention", PIPELINE)
+    ),
     "balance": AlertKind("some records are in no row and no dead letter; the numbers may lack them", _CAUSES),
     "late_share": AlertKind(
         "served numbers lack records that came too late, until a backfill", ("backfill", "plan", PIPELINE)

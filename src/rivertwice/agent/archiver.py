@@ -111,7 +111,14 @@ class RetentionKeeper(Keeper):
         bad = {lease.topic for lease in view.leases if lease.level >= RaceLevel.CRITICAL}
         text = (summary_of(view.to_plain(now)) if bad else "") or "retention is critical"
         for topic in sorted(bad):
-            page(self._settings, "retention", name, f"{text}; see `rivertwice retention {name}`", now, subject=topic)
+            page(
+                self._settings,
+                "retention",
+                name,
+                f"{text}; see `rivertwice admin retention {name}`",
+                now,
+                subject=topic,
+            )
         for topic in sorted(bad - self._bad.get(name, set())):
             record_event(self._settings, "retention", name, f"{topic}: {text}", now)
         self._bad[name] = bad

@@ -98,7 +98,7 @@ REACTIONS: dict[FailureClass, Reaction] = {
     FailureClass.LEDGER: Reaction(
         Response.STOP,
         None,
-        "a table, a record or the ledger contradicts the others; `rivertwice repair NAME` shows which, and what can be done",
+        "a table, a record or the ledger contradicts the others; `rivertwice admin repair NAME` shows which, and what can be done",
     ),
 }
 

@@ -140,7 +140,7 @@ def _lag(measures: Measures, definition: DefinitionFile) -> Iterator[Diagnosis]:
             "lag",
             f"{lag} for {measures.lag_s:.0f} s while the driver says idle",
             "the records are in an open transaction, or in a topic that was created again",
-            "`rivertwice retention` shows topic ids; an aborted or committed transaction frees its records",
+            "`rivertwice admin retention` shows topic ids; an aborted or committed transaction frees its records",
         )
 
 
@@ -189,5 +189,5 @@ def _safety(measures: Measures) -> Iterator[Diagnosis]:
             "retention",
             f"{measures.retention_left_share:.0%} of the time is left until Kafka deletes what only Kafka has",
             "the archive is behind, or a savepoint or backfill holds an old range",
-            "`rivertwice archive PIPELINE`; `rivertwice retention` names who needs what",
+            "`rivertwice admin archive PIPELINE`; `rivertwice admin retention` names who needs what",
         )

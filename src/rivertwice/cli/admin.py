@@ -1,4 +1,4 @@
-"""admin: what the product does by itself, or what is done once: topics, upkeep, a rebuild, a shell's completion."""
+"""admin: what the product does by itself, or what is needed rarely; the larger ones have their own modules."""
 
 from __future__ import annotations
 
@@ -6,18 +6,26 @@ from typing import Any
 
 import click
 
+from rivertwice.cli.archive import archive, retention
 from rivertwice.cli.asking import changes_unasked
 from rivertwice.cli.frame import DEFECT, Frame, FriendlyGroup, as_table, example, pass_frame, say
 from rivertwice.cli.options import name_argument
+from rivertwice.cli.privacy import privacy
+from rivertwice.cli.repair import repair
+from rivertwice.cli.schemas import schema
 from rivertwice.core import to_plain, utc_now
 
 
 @click.group(cls=FriendlyGroup, epilog=example("rivertwice admin topics", "rivertwice admin upkeep flight_delays"))
 def admin() -> None:
-    """Create topics, tidy and rebuild tables, complete a shell.
+    """Keep topics, schemas, archive and tables; erase a key.
 
-    None of it is needed every day: `rivertwice up` creates the topics, and the agent keeps the tables.
+    None of it is needed every day: `rivertwice up` creates the topics, and the agent keeps archive and tables.
     """
+
+
+for command in (archive, privacy, repair, retention, schema):
+    admin.add_command(command)
 
 
 @admin.command(epilog=example("rivertwice admin topics"))

@@ -1,4 +1,4 @@
-"""archive, retention: how long records of the log are needed, and their longer copy."""
+"""admin archive, admin retention: how long records of the log are needed, and their longer copy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rivertwice.cli.options import name_argument
 from rivertwice.cli.warm import on_engine
 
 
-@click.command(cls=ActCommand, epilog=example("rivertwice archive flight_delays"))
+@click.command(cls=ActCommand, epilog=example("rivertwice admin archive flight_delays"))
 @asks_for("archive")
 @on_engine()
 @changes_unasked("the archive", because="records are added")
@@ -33,7 +33,9 @@ def archive(frame: Frame, name: str, asked: dict[str, Any]) -> None:
 # retention: who needs which part of the log, and how long Kafka still keeps it.
 
 
-@click.command(epilog=example("rivertwice retention flight_delays", "rivertwice --output json retention flight_delays"))
+@click.command(
+    epilog=example("rivertwice admin retention flight_delays", "rivertwice --output json admin retention flight_delays")
+)
 @name_argument()
 @click.option("--check", is_flag=True, help="Exit 3 if anything needed is lost, or is nearly lost and not archived.")
 @pass_frame

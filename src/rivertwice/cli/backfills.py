@@ -1,4 +1,4 @@
-"""fix; backfill plan, run, list; late: windows computed again, and the records that made it necessary."""
+"""fix; backfill plan, run, list, catch-up; late: windows computed again, and the records that made it necessary."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import click
 
 from rivertwice.cli.acts import ActCommand, asks_for, plan_act, prepare_act, run_act
 from rivertwice.cli.asking import Consent, Preview, asks_first, changes_unasked
+from rivertwice.cli.catch_up import catch_up
 from rivertwice.cli.checks import exit_code_of_gate, summary_text, why_open
 from rivertwice.cli.frame import Frame, FriendlyGroup, as_table, example, pass_frame, table_of
 from rivertwice.cli.options import name_argument
@@ -22,6 +23,9 @@ from rivertwice.core import RequestError, to_plain
 )
 def backfill() -> None:
     """Recompute closed windows from the log and publish them."""
+
+
+backfill.add_command(catch_up)
 
 
 _late = click.option(

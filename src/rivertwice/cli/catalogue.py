@@ -33,7 +33,6 @@ SECTIONS: dict[str, dict[str, str]] = {
         "pipelines": "definitions:pipelines",
         "lint": "definitions:lint",
         "test": "cases:test_cases",
-        "schema": "schemas:schema",
         "try": "cases:try_",
         "advise": "cases:advise",
     },
@@ -41,7 +40,6 @@ SECTIONS: dict[str, dict[str, str]] = {
         "send": "files:send",
         "start": "streams:start",
         "stop": "streams:stop",
-        "catch-up": "catch_up:catch_up",
         "deliver": "delivery:deliver",
     },
     "Results": {
@@ -60,17 +58,11 @@ SECTIONS: dict[str, dict[str, str]] = {
         "fix": "backfills:fix",
         "backfill": "backfills:backfill",
         "dead": "deadletters:dead",
-        "repair": "repair:repair",
-        "privacy": "privacy:privacy",
     },
     "Savepoints and versions": {
         "savepoint": "savepoints:savepoint",
         "upgrade": "operations:upgrade",
         "version": "versions:version",
-    },
-    "Log and retention": {
-        "archive": "archive:archive",
-        "retention": "archive:retention",
     },
     "Operations": {
         "agent": "agents:agent",
@@ -112,13 +104,19 @@ MOVED: dict[str, Moved] = {
     "acknowledge": Moved(
         "verdicts NAME --accept", options={"--list": "--accepted"}, without=frozenset({"--list", "--end"})
     ),
+    "archive": Moved("admin archive"),
     "case": Moved(
         "test NAME --from-log WINDOW|RECORD",
         "from-log",
         {"--window": "--from-log", "--record": "--from-log", "--name": "--as"},
         frozenset({"--window", "--record"}),
     ),
+    "catch-up": Moved("backfill catch-up"),
     "completion": Moved("admin completion"),
+    "privacy": Moved("admin privacy"),
+    "repair": Moved("admin repair"),
+    "retention": Moved("admin retention"),
+    "schema": Moved("admin schema"),
     "served": Moved("admin rebuild", "rebuild"),
     "topics": Moved("admin topics", "create"),
     "upkeep": Moved("admin upkeep"),

@@ -1,4 +1,4 @@
-"""catch-up, and the first load of `start`: the oldest part of a log left to batch."""
+"""backfill catch-up, and the first load of `start`: the oldest part of a log left to batch."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 @click.command(
     "catch-up",
     epilog=example(
-        "rivertwice catch-up flight_delays",
-        "rivertwice catch-up flight_delays --by-batch",
-        "rivertwice catch-up flight_delays --by-batch --keep '2 hours' --yes",
+        "rivertwice backfill catch-up flight_delays",
+        "rivertwice backfill catch-up flight_delays --by-batch",
+        "rivertwice backfill catch-up flight_delays --by-batch --keep '2 hours' --yes",
     ),
 )
 @name_argument()
@@ -145,7 +145,7 @@ def backlog_text(name: str, backlog: Backlog) -> str:
             f"retention  Kafka may delete the first of them in {timedelta(seconds=round(backlog.left.total_seconds()))}: {state}"
         )
     if backlog.is_outrun:
-        lines.append(f"remedy     raise the topic's retention, or `rivertwice catch-up {name} --by-batch`")
+        lines.append(f"remedy     raise the topic's retention, or `rivertwice backfill catch-up {name} --by-batch`")
     return "\n".join(lines)
 
 
@@ -159,7 +159,7 @@ def plan_text(name: str, backlog: Backlog, plan: HandOver) -> str:
             f"by stream  {backlog.records - plan.records} records; the state stays as it is, on a new timeline",
             "after it   a reconcile names the windows of the skipped records, and a backfill publishes them; every later reconcile of this "
             "timeline judges everything",
-            f"to do it: rivertwice catch-up {name} --by-batch --yes",
+            f"to do it: rivertwice backfill catch-up {name} --by-batch --yes",
         ]
     )
 

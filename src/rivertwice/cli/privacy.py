@@ -1,4 +1,4 @@
-"""privacy erase, list, resume: replace a person's key in every place that keeps it."""
+"""admin privacy erase, list, resume: replace a person's key in every place that keeps it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 @click.group(
     cls=FriendlyGroup,
     epilog=example(
-        "rivertwice privacy erase page_views --field user --value u42 --reason 'request 118'", "rivertwice privacy list"
+        "rivertwice admin privacy erase page_views --field user --value u42 --reason 'request 118'",
+        "rivertwice admin privacy list",
     ),
 )
 def privacy() -> None:
@@ -32,8 +33,8 @@ def privacy() -> None:
 
 @privacy.command(
     epilog=example(
-        "rivertwice privacy erase page_views --field user --value u42 --reason 'request 118'",
-        "rivertwice privacy erase page_views --field user --value-file key.txt --reason 'request 118' --yes",
+        "rivertwice admin privacy erase page_views --field user --value u42 --reason 'request 118'",
+        "rivertwice admin privacy erase page_views --field user --value-file key.txt --reason 'request 118' --yes",
     )
 )
 @name_argument()
@@ -117,7 +118,7 @@ def _typed(text: str, *, number: bool) -> str | int:
         raise RequestError(message) from None
 
 
-@privacy.command("list", epilog=example("rivertwice privacy list", "rivertwice --output json privacy list"))
+@privacy.command("list", epilog=example("rivertwice admin privacy list", "rivertwice --output json admin privacy list"))
 @pass_frame
 def list_erasures(frame: Frame) -> None:
     """List every erasure: when, by whom, why, and its state.
@@ -150,7 +151,7 @@ def list_erasures(frame: Frame) -> None:
     )
 
 
-@privacy.command(epilog=example("rivertwice privacy resume er-0123456789ab"))
+@privacy.command(epilog=example("rivertwice admin privacy resume er-0123456789ab"))
 @click.argument("erasure_id")
 @changes_unasked("a value is replaced everywhere", because="the erasure that it continues was asked for")
 @pass_frame

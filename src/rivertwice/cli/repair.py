@@ -1,4 +1,4 @@
-"""repair: what tables lost, written again."""
+"""admin repair: what tables lost, written again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    epilog=example("rivertwice repair flight_delays", "rivertwice repair flight_delays --yes"),
+    epilog=example("rivertwice admin repair flight_delays", "rivertwice admin repair flight_delays --yes"),
 )
 @name_argument()
 @click.option(
@@ -44,7 +44,7 @@ def repair(frame: Frame, name: str, consent: Consent, accept_loss: tuple[str, ..
         require_damage_on_s3(home, findings)
         damages = [*findings.damages]
         damages += look_at_archives(frame.settings, home, utc_now(), erased_topics(frame.settings))[1]
-        text = _damage_text(damages, f"nothing was done; `rivertwice repair {name} --yes` does it")
+        text = _damage_text(damages, f"nothing was done; `rivertwice admin repair {name} --yes` does it")
         code = DEFECT if damages else OK
         return Preview({"damages": to_plain(damages), "repaired": False}, text, nothing=not damages, code=code)
 

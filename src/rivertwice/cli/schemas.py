@@ -1,4 +1,4 @@
-"""schema: the registry's subjects and versions, and what a pipeline has pinned of them."""
+"""admin schema: the registry's subjects and versions, and what a pipeline has pinned of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ _FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
 @click.group(
     cls=FriendlyGroup,
     invoke_without_command=True,
-    epilog=example("rivertwice schema > docs/pipeline.schema.json", "rivertwice schema refresh order_totals --dry-run"),
+    epilog=example(
+        "rivertwice admin schema > docs/pipeline.schema.json", "rivertwice admin schema refresh order_totals --dry-run"
+    ),
 )
 @click.option("--file", type=click.Path(path_type=Path, dir_okay=False), help="Without a verb: write it to this file.")
 @changes_unasked("with --file that file", because="it is named for that")
@@ -48,7 +50,7 @@ def schema(ctx: click.Context, file: Path | None) -> None:
         ctx.obj.emit({"file": str(file)}, f"wrote {file}")
 
 
-@schema.command("list", epilog=example("rivertwice schema list", "rivertwice schema list orders-value"))
+@schema.command("list", epilog=example("rivertwice admin schema list", "rivertwice admin schema list orders-value"))
 @click.argument("subject", required=False)
 @pass_frame
 def list_versions(frame: Frame, subject: str | None) -> None:
@@ -69,7 +71,9 @@ def list_versions(frame: Frame, subject: str | None) -> None:
     frame.emit(value, text)
 
 
-@schema.command("show", epilog=example("rivertwice schema show orders-value", "rivertwice schema show --id 3"))
+@schema.command(
+    "show", epilog=example("rivertwice admin schema show orders-value", "rivertwice admin schema show --id 3")
+)
 @click.argument("subject", required=False)
 @click.option("--version", "number", type=click.IntRange(1), help="Which version; default: the newest.")
 @click.option("--id", "schema_id", type=click.IntRange(1), help="By the id that records carry, instead of SUBJECT.")
@@ -90,13 +94,15 @@ def show(frame: Frame, subject: str | None, number: int | None, schema_id: int |
     else:
         versions = [each for each in registry.versions(subject or "") if number is None or each.version == number]
     if not versions:
-        message = f"{registry.place} has no such version of {subject}; `rivertwice schema list` shows what is there"
+        message = (
+            f"{registry.place} has no such version of {subject}; `rivertwice admin schema list` shows what is there"
+        )
         raise RequestError(message)
     shown = json.loads(versions[-1].text)
     frame.emit({**_plain(versions[-1]), "schema": shown}, json.dumps(shown, indent=2, ensure_ascii=False))
 
 
-@schema.command("check", epilog=example("rivertwice schema check orders-value order-v4.avsc"))
+@schema.command("check", epilog=example("rivertwice admin schema check orders-value order-v4.avsc"))
 @click.argument("subject")
 @click.argument("file", type=_FILE)
 @click.option("--rule", type=RULE, help="Judge by this rule instead of the subject's own.")
@@ -122,7 +128,7 @@ def check(frame: Frame, subject: str, file: Path, rule: Any) -> None:
         raise SystemExit(DEFECT)
 
 
-@schema.command("register", epilog=example("rivertwice schema register orders-value order-v2.avsc --rule full"))
+@schema.command("register", epilog=example("rivertwice admin schema register orders-value order-v2.avsc --rule full"))
 @click.argument("subject")
 @click.argument("file", type=_FILE)
 @click.option("--rule", type=RULE, help="Set the subject's rule; at first backward for Avro, none for JSON Schema.")
@@ -142,7 +148,9 @@ def register(frame: Frame, subject: str, file: Path, rule: Any) -> None:
 
 @schema.command(
     "refresh",
-    epilog=example("rivertwice schema refresh order_totals --dry-run", "rivertwice schema refresh order_totals"),
+    epilog=example(
+        "rivertwice admin schema refresh order_totals --dry-run", "rivertwice admin schema refresh order_totals"
+    ),
 )
 @name_argument()
 @click.option("--source", "chosen", metavar="VIEW", help="Which source's schemas, if there are several.")
@@ -205,8 +213,8 @@ def refresh(
     "pin",
     epilog=example(
         "protoc --include_imports --descriptor_set_out=order.protoset order.proto",
-        "rivertwice schema pin order_states order.protoset --message shop.Order",
-        "rivertwice schema pin order_states --subject orders-value --message shop.Order",
+        "rivertwice admin schema pin order_states order.protoset --message shop.Order",
+        "rivertwice admin schema pin order_states --subject orders-value --message shop.Order",
     ),
 )
 @name_argument()

@@ -45,7 +45,7 @@ _SAY_EVERY_S = 5.0
     "--accept-gap",
     metavar="ID",
     shell_complete=options.gaps,
-    help="Continue after this gap (see `rivertwice retention`), for good.",
+    help="Continue after this gap (see `rivertwice admin retention`), for good.",
 )
 @click.option(
     "--from-batch", is_flag=True, help="First start only: load closed windows by batch, stream the open ones."

@@ -86,7 +86,7 @@ class RangeMismatchError(LedgerError):
 
 
 class TableDamageError(LedgerError):
-    """A table lost or changed what was committed; `rivertwice repair` names it."""
+    """A table lost or changed what was committed; `rivertwice admin repair` names it."""
 
     reason = "table_damage"
 

@@ -435,7 +435,7 @@ class ConfluentRegistry:
         path = f"/subjects/{require_subject(subject)}/versions/{number}"
         found = self._ask(path, lambda: self._client.get_version(subject, number, fmt="serialized")).schema
         if found.schema_type != "PROTOBUF":
-            message = f"{self.place}{path} is a schema of type {str(found.schema_type)[:40]!r}, not PROTOBUF; `rivertwice schema refresh` pins Avro"
+            message = f"{self.place}{path} is a schema of type {str(found.schema_type)[:40]!r}, not PROTOBUF; `rivertwice admin schema refresh` pins Avro"
             raise RequestError(message)
         parts = self._parts(found.references, path, "serialized")
         return join_proto(self._schema_text(found, path), parts, f"{subject}.proto", f"{self.place}{path}")
@@ -483,7 +483,7 @@ class ConfluentRegistry:
         if name not in _KINDS:
             message = (
                 f"{self.place}{path} is a schema of type {name[:40]!r}, which is not decoded by versions; use Avro or JSON, or pin a Protobuf "
-                "message with `rivertwice schema pin PIPELINE --subject SUBJECT`"
+                "message with `rivertwice admin schema pin PIPELINE --subject SUBJECT`"
             )
             raise RequestError(message)
         return _KINDS[name]

@@ -40,7 +40,10 @@ __all__ = [
 
 MAX_FILE_BYTES = 262_144
 REMOVED: Mapping[tuple[str, ...], str] = {
-    ("stream", "catch_up"): "only a person leaves a backlog to batch, with `rivertwice catch-up NAME --by-batch`",
+    (
+        "stream",
+        "catch_up",
+    ): "only a person leaves a backlog to batch, with `rivertwice backfill catch-up NAME --by-batch`",
     ("airflow", "schedules", "switch"): "`switch__NAME` runs when a person starts it",
 }
 """Fields that earlier releases knew, and what holds instead. A project may not have them. What is stored (a bundle, the frozen definition

@@ -90,7 +90,7 @@ def partitions_finding(definition: Definition, topic: str, facts: TopicFacts | N
             LintLevel.WARNS,
             f"{topic} is compacted after {format_duration(facts.compacted_after)}: a stream or an archive that comes later than that stops at the first "
             "record that vanished, and what was not archived by then cannot be compared",
-            f"let `rivertwice archive {definition.name}` run more often, and begin before the first records are that old",
+            f"let `rivertwice admin archive {definition.name}` run more often, and begin before the first records are that old",
         )
     return LintFinding(
         check,

@@ -132,7 +132,7 @@ def parse_proto(data: bytes | str, where: str) -> ProtoSchema:
         value = json.loads(data)
         files, name = value["files"], value["message"]
     except (ValueError, RecursionError, KeyError, TypeError) as error:
-        message = f"{where} is not a Protobuf schema ({type(error).__name__}: {str(error)[:200]}); make it with `rivertwice schema pin`"
+        message = f"{where} is not a Protobuf schema ({type(error).__name__}: {str(error)[:200]}); make it with `rivertwice admin schema pin`"
         raise DefinitionError(message) from None
     file_set = _file_set(files, where)
     _find(file_set, str(name), where)
@@ -206,7 +206,7 @@ def _file_set(files: Any, where: str) -> descriptor_pb2.FileDescriptorSet:
             json_format.ParseDict(files, descriptor_pb2.FileDescriptorSet(), max_recursion_depth=32),
         )
     except (json_format.ParseError, RecursionError, TypeError, AttributeError) as error:
-        message = f"{where} holds no FileDescriptorSet ({str(error)[:200]}); make it with `rivertwice schema pin`"
+        message = f"{where} holds no FileDescriptorSet ({str(error)[:200]}); make it with `rivertwice admin schema pin`"
         raise DefinitionError(message) from None
 
 

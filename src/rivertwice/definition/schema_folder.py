@@ -77,9 +77,7 @@ class FolderRegistry:
         for line in self._lines():
             if line.get("id") == schema_id:
                 return self._load(line)
-        message = (
-            f"no schema in {self.place} has the id {schema_id}; `rivertwice schema list` shows those that are there"
-        )
+        message = f"no schema in {self.place} has the id {schema_id}; `rivertwice admin schema list` shows those that are there"
         raise RequestError(message)
 
     def register(self, subject: str, kind: SchemaFormat, text: str, rule: Compatibility | None) -> SchemaVersion:

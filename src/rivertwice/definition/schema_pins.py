@@ -25,7 +25,7 @@ _PRIMITIVE = {
     "float": ("double",),
     "double": ("double",),
 }
-_REFRESH = "run `rivertwice schema refresh PIPELINE`"
+_REFRESH = "run `rivertwice admin schema refresh PIPELINE`"
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def parse_message(files: Mapping[str, bytes], view: str, fields: Mapping[str, st
     if path not in files:
         message = (
             f"{where}/{path} does not exist, so no Protobuf record could be decoded; compile the .proto file with `protoc "
-            "--include_imports --descriptor_set_out=FILE` and run `rivertwice schema pin PIPELINE FILE`"
+            "--include_imports --descriptor_set_out=FILE` and run `rivertwice admin schema pin PIPELINE FILE`"
         )
         raise DefinitionError(message)
     schema = parse_proto(files[path], f"{where}/{path}")

@@ -108,7 +108,7 @@ def _reader_version(
     fitting = [number for number in order if not findings[number]]
     if not fitting:
         message = (
-            f"version {order[0]} of {subject} cannot be the reader: it {findings[order[0]][0]}; `rivertwice schema show "
+            f"version {order[0]} of {subject} cannot be the reader: it {findings[order[0]][0]}; `rivertwice admin schema show "
             f"{subject}` shows its fields, and {FOLDER}/ may hold a reader written by hand (with aliases and defaults)"
         )
         raise RequestError(message)

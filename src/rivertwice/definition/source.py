@@ -281,7 +281,7 @@ class Source(Strict):
     )
     subject: Subject | None = Field(
         default=None,
-        description="Subject in the schema registry, for `rivertwice schema refresh`.",
+        description="Subject in the schema registry, for `rivertwice admin schema refresh`.",
         json_schema_extra=_text,
     )
     schema_: dict[Column, SqlType] = Field(alias="schema", min_length=1, description="Field name to SQL type.")

@@ -97,7 +97,7 @@ def plan_extension(archived: OffsetRanges, retained: OffsetRanges, upto: Mapping
     if gaps:
         message = (
             f"Kafka has deleted {', '.join(gaps)} before it was archived, so the log has a hole that cannot be filled; "
-            "raise the topic's retention, then `rivertwice archive NAME --accept-hole` continues after it: records in the "
+            "raise the topic's retention, then `rivertwice admin archive NAME --accept-hole` continues after it: records in the "
             "hole stay NOT_COMPARABLE for ever"
         )
         raise LogGapError(message)

@@ -208,7 +208,7 @@ def require_followed(forks: Sequence[Fork]) -> None:
         message = (
             f"Kafka does not have the records that were archived: {', '.join(map(str, forks))}; after an unclean leader election or from a backup, "
             "Kafka gave their offsets to other records, which the archive lacks; `rivertwice savepoint rewind NAME` takes the stream back to "
-            "before that, and `rivertwice archive NAME --accept-hole` lets the archive follow Kafka: it keeps what Kafka lost, apart"
+            "before that, and `rivertwice admin archive NAME --accept-hole` lets the archive follow Kafka: it keeps what Kafka lost, apart"
         )
         raise LogForkError(message)
 

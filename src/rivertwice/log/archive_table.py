@@ -300,7 +300,7 @@ def require_sound(settings: Settings, topic: str, table: Snapshot, files: Sequen
     if broken:
         damage = "; ".join(f"{file.path} {file.how}" for file in broken[:5])
         message = (
-            f"the archive of topic {topic} is damaged: {damage}; nothing was computed from it; `rivertwice repair NAME`, of a pipeline that "
+            f"the archive of topic {topic} is damaged: {damage}; nothing was computed from it; `rivertwice admin repair NAME`, of a pipeline that "
             "reads the topic, lists the lost records, and writes them again while Kafka has them"
         )
         raise TableDamageError(message)

@@ -131,9 +131,7 @@ class Gap:
         data = _read(home, f"{_require_id(gap_id)}/{GAP}")
         if data is None:
             known_ids = ", ".join(gap.id for gap in cls.recorded(home)) or "none"
-            message = (
-                f"{home.root.name} has no gap {gap_id}; known: {known_ids}; see `rivertwice retention {home.root.name}`"
-            )
+            message = f"{home.root.name} has no gap {gap_id}; known: {known_ids}; see `rivertwice admin retention {home.root.name}`"
             raise RequestError(message)
         data.pop("id")
         data |= {name: _ranges(data[name]) for name in ("ranges", "archived")}
@@ -221,7 +219,9 @@ def _require_id(value: str) -> str:
         RequestError: it is not a gap's id, so it could name another file.
     """
     if not _ID.match(value):
-        message = f"{value[:80]!r} is not a valid gap id; ids look like gap-0f3a9c2e71b4, see `rivertwice retention`"
+        message = (
+            f"{value[:80]!r} is not a valid gap id; ids look like gap-0f3a9c2e71b4, see `rivertwice admin retention`"
+        )
         raise RequestError(message)
     return value
 

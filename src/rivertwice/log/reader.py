@@ -131,7 +131,7 @@ def _place(message: Message, topic: str, ranges: OffsetRanges) -> int:
     if error is not None and error.code() in _GONE:
         text = (
             f"topic {topic}: the first records of partition {partition} [{ranges[partition][0]}, {ranges[partition][1]}) "
-            "are gone from Kafka, so the range was not read; see `rivertwice retention`"
+            "are gone from Kafka, so the range was not read; see `rivertwice admin retention`"
         )
         raise LogGapError(text)
     text = f"Kafka failed at reading partition {partition} of topic {topic}: {error}; see `rivertwice status`"
@@ -215,7 +215,7 @@ def absent_runs(settings: Settings, topic: str, ranges: OffsetRanges) -> Runs:
     if gone:
         message = (
             f"topic {topic}: Kafka deletes the first records of partition {', '.join(map(str, gone))} while they are counted; nothing "
-            "was concluded; see `rivertwice retention`"
+            "was concluded; see `rivertwice admin retention`"
         )
         raise LogGapError(message)
     return runs

@@ -143,7 +143,7 @@ def check_count(counted: Mapping[int, int], ranges: OffsetRanges, what: str) -> 
         counts = ", ".join(f"{counted.get(p, 0)} records in partition {p}" for p in wrong)
         message = (
             f"{what} should hold every offset of {describe(wrong)} once, but has {counts}; it is damaged; nothing "
-            "was computed from it; `rivertwice repair` shows what can be read from Kafka again"
+            "was computed from it; `rivertwice admin repair` shows what can be read from Kafka again"
         )
         raise LogGapError(message)
 

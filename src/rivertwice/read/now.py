@@ -529,7 +529,15 @@ def _retention(facts: Facts) -> Iterator[Problem]:
     )
     covers = frozenset({"retention", "archive"})
     yield Problem(
-        "retention", level, STREAM, what, None, meaning, f"`rivertwice retention {facts.name}`", "alerts", covers=covers
+        "retention",
+        level,
+        STREAM,
+        what,
+        None,
+        meaning,
+        f"`rivertwice admin retention {facts.name}`",
+        "alerts",
+        covers=covers,
     )
 
 
@@ -681,7 +689,7 @@ def _unread(facts: Facts) -> list[Problem]:
             f"its {', '.join(dict.fromkeys(what))} cannot be read: {why}",
             None,
             "",
-            f"`rivertwice repair {facts.name}`",
+            f"`rivertwice admin repair {facts.name}`",
         )
         for why, what in parts.items()
     ]

@@ -275,7 +275,7 @@ def _exchanged_findings(view: HeadView, exchanged: Mapping[int, Parts], forked: 
     message = (
         f"{len(exchanged)} batches, the first of them batch {first.batch} of {first.timeline}, read other records at "
         f"{describe_parts(exchanged[min(exchanged)])} than are read there now; if Kafka's log forked and the stream went back, "
-        f"`rivertwice archive {name} --accept-hole` lets the archive follow it"
+        f"`rivertwice admin archive {name} --accept-hole` lets the archive follow it"
     )
     return [DefectFinding("log", message, first.batch)]
 

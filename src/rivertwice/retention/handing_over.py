@@ -131,7 +131,7 @@ def hand_over(
             raise RequestError(message)
         archived = intersect(plan.ranges, archived_ranges(settings, plan.topic, line.topic_ids[plan.topic]))
         if archived != plan.ranges:
-            message = f"the archive of {plan.topic} lacks part of {plan.ranges}; nothing was skipped; `rivertwice archive {plan.topic}`"
+            message = f"the archive of {plan.topic} lacks part of {plan.ranges}; nothing was skipped; `rivertwice admin archive {plan.topic}`"
             raise RequestError(message)
         gap = _gap(home, line, plan, now)
         gap.record(home)  # step 2

@@ -239,7 +239,7 @@ def _way_out(table: Place) -> str:
     above = str(table).split("/")[:-1]
     if "tables" in above[-2:]:
         pipeline = above[-2 if above[-1] == "tables" else -3]
-        return f"`rivertwice repair {pipeline}` explains the damage and what can be written again"
+        return f"`rivertwice admin repair {pipeline}` explains the damage and what can be written again"
     return f"put the file back from a backup, or move {table} away and archive its records again while Kafka has them"
 
 

@@ -291,7 +291,7 @@ def check_checkpoint(home: PipelineHome, line: Timeline, rows: Sequence[LedgerRo
         message = (
             f"the changelog of {line.pipeline} is at batch {applied} of timeline {line.timeline}, the ledger at "
             f"{own[-1] if own else None}: the table lost commits, and rows that were emitted are gone; the stream does not "
-            f"start; `rivertwice repair {line.pipeline}` writes them again from the recorded ranges, or `rivertwice savepoint restore "
+            f"start; `rivertwice admin repair {line.pipeline}` writes them again from the recorded ranges, or `rivertwice savepoint restore "
             f"{line.pipeline}` continues from the changelog's own last batch and reads what follows again"
         )
         raise LedgerError(message)

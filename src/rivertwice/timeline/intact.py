@@ -107,7 +107,7 @@ def describe_shortfalls(pipeline: str, lost: Sequence[Shortfall]) -> str:
             more = f" and {len(table_shortfalls) - 5} more" if len(table_shortfalls) > 5 else ""
             parts.append(f"{table} has lost rows of batch {shown}{more}: {_MEANING[table]}")
     return (
-        f"tables of {pipeline} do not hold what the ledger says was committed: {'; '.join(parts)}; `rivertwice repair {pipeline}` "
+        f"tables of {pipeline} do not hold what the ledger says was committed: {'; '.join(parts)}; `rivertwice admin repair {pipeline}` "
         "says what can be written again, and does it with --yes"
     )
 
@@ -159,7 +159,7 @@ def require_whole_logs(home: PipelineHome) -> None:
         if broken:
             details = "; ".join(f"{path} {how}" for path, how in broken[:5])
             message = (
-                f"table {name} of {home.root.name} lacks data that its log names: {details}; the work stops here; `rivertwice repair "
+                f"table {name} of {home.root.name} lacks data that its log names: {details}; the work stops here; `rivertwice admin repair "
                 f"{home.root.name}` says what that means and what can be written again"
             )
             raise TableDamageError(message)
@@ -197,7 +197,7 @@ def check_committed(home: PipelineHome, committed: CommittedBatches, every: pa.T
     if holes:
         message = (
             f"the ledger of {home.root.name} lacks batch {', '.join(map(str, holes[:8]))}, though later ones are committed: it is "
-            f"not known what records they read; `rivertwice repair {home.root.name}` looks for them in the changelog's commits"
+            f"not known what records they read; `rivertwice admin repair {home.root.name}` looks for them in the changelog's commits"
         )
         raise TableDamageError(message)
     known = _read_cursor(home)
@@ -290,7 +290,7 @@ def check_correction_counts(pipeline: str, publications: Sequence[Publication], 
         )
         message = (
             f"{StreamTable.CORRECTIONS} of {pipeline} have lost rows of backfill {shown}, which is published; nothing is served, because its windows "
-            f"would lack them; `rivertwice repair {pipeline}` names the backfill that computes them again"
+            f"would lack them; `rivertwice admin repair {pipeline}` names the backfill that computes them again"
         )
         raise TableDamageError(message)
 

@@ -257,7 +257,7 @@ def _explained(table: ResultTable, doing: str) -> Iterator[None]:
         except FileNotFoundError as error:
             message = (
                 f"a file of {table.kind.name} of {table.pipeline} is gone: {error}; if the rows were opened hours ago, open them "
-                f"again; else `rivertwice repair {table.pipeline}` says what was lost"
+                f"again; else `rivertwice admin repair {table.pipeline}` says what was lost"
             )
             raise ServiceError(message) from error
 

@@ -512,7 +512,7 @@ def _write_whole(build: Build) -> ServedReport:
     if emitted is None:
         message = (
             f"the ledger of {home.root.name} has batch {build.last.batch} of {build.last.timeline}, but there is no changelog; "
-            f"its rows are lost; what is served stays as it is; `rivertwice repair {home.root.name}` says what can be done"
+            f"its rows are lost; what is served stays as it is; `rivertwice admin repair {home.root.name}` says what can be done"
         )
         raise LedgerError(message)
     check_stream_rows(home, committed_batches(home, build.path), emitted)

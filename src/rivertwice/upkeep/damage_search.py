@@ -439,7 +439,7 @@ def _log_cure(pipeline: str, name: str, adopted: pa.Table | None) -> tuple[str, 
         )
     return (
         "cannot be repaired: what it held cannot be computed again, and no data file has it; put the file back from a backup; or "
-        f"accept the loss (`rivertwice repair {pipeline} --yes --accept-loss {name}`), then look at `rivertwice backfill list {pipeline}` and "
+        f"accept the loss (`rivertwice admin repair {pipeline} --yes --accept-loss {name}`), then look at `rivertwice backfill list {pipeline}` and "
         f"`rivertwice dead list {pipeline}` and do again what is missing there",
         False,
     )

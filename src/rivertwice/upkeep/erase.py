@@ -449,7 +449,7 @@ def begin_erasure(
 ) -> Mapping[str, Any]:
     """Record a request and carry it out."""
     record_request(settings, asked, value)  # step 1
-    progress(f"{asked.id} recorded; if it is interrupted: rivertwice privacy resume {asked.id}")
+    progress(f"{asked.id} recorded; if it is interrupted: rivertwice admin privacy resume {asked.id}")
     return resume_erasure(settings, asked.id, now=now, progress=progress)
 
 
@@ -480,7 +480,9 @@ def resume_erasure(settings: Settings, erasure_id: str, *, now: datetime, progre
                 require_sound(settings, topic, table)
         plan = plan_erasure(settings, asked, value)  # step 3
         if plan.refusals:
-            message = f"{erasure_id} waits: {'; '.join(plan.refusals)}; then `rivertwice privacy resume {erasure_id}`"
+            message = (
+                f"{erasure_id} waits: {'; '.join(plan.refusals)}; then `rivertwice admin privacy resume {erasure_id}`"
+            )
             raise RequestError(message)
         first_plan = _first_found(settings, erasure_id, plan)
 
@@ -497,7 +499,7 @@ def resume_erasure(settings: Settings, erasure_id: str, *, now: datetime, progre
         else:
             message = (
                 f"{erasure_id} is not done: the value came back {_ROUNDS} times while it was erased, in {', '.join(plan.rows)}; a "
-                f"backfill or another host writes it; end that, then `rivertwice privacy resume {erasure_id}`"
+                f"backfill or another host writes it; end that, then `rivertwice admin privacy resume {erasure_id}`"
             )
             raise RequestError(message)
         masked = mask_appended(settings, map(settings.pipeline, definitions), value)

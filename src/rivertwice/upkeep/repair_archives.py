@@ -129,7 +129,7 @@ def look_at_archives(
         damaged = find_archive_damage(settings, home, now, erased)
     except TableDamageError as error:
         what = f"the archives were not looked at, because it is not known which topics are read: {error}"
-        cure = f"repair that table first, then run `rivertwice repair {home.root.name}` again"
+        cure = f"repair that table first, then run `rivertwice admin repair {home.root.name}` again"
         return [], [Damage("archive", what, "it is not known whether an archive is damaged", cure, curable=False)]
     return damaged, [each for one in damaged for each in describe_archive_damage(home.root.name, one)]
 

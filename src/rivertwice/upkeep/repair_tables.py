@@ -318,7 +318,7 @@ def _require_damaged(home: PipelineHome, findings: Findings, accept_loss: Collec
         torn = ", ".join(findings.torn) or "none"
         message = (
             f"the log of table {unknown[0]!r} has no torn commit whose loss could be accepted; torn are: {torn}; "
-            f"`rivertwice repair {home.root.name}` names what is damaged"
+            f"`rivertwice admin repair {home.root.name}` names what is damaged"
         )
         raise RequestError(message)
 

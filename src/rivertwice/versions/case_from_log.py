@@ -283,7 +283,7 @@ def cut_case(settings: Settings, request: CutRequest, spark: Spark, now: datetim
     expected = expect(definition, Results(result.batch, result.stream, result.late, result.dead))
     head_lines = [
         f"{len(records)} real records of the log, cut by `rivertwice test --from-log` on {to_iso(now)[:10]}: they may name",
-        "persons, and an erasure (`rivertwice privacy erase`) does not reach this file. What it expects is what the",
+        "persons, and an erasure (`rivertwice admin privacy erase`) does not reach this file. What it expects is what the",
         "definition gave that day: check it.",
     ]
     replace_bytes(path, case_text(_title(request), head_lines, batches, expected).encode())

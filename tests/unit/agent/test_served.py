@@ -101,5 +101,5 @@ def test_a_damaged_changelog_is_paged_once_and_what_is_served_stays(tmp_path: Pa
     alerts = [json.loads(line) for line in (settings.home / "alerts.jsonl").read_text().splitlines()]
     assert [(one["kind"], one["severity"], one["pipeline"]) for one in alerts] == [("table_damage", "critical", "p")]
     assert "table changelog is damaged" in alerts[0]["message"]
-    assert "`rivertwice repair p`" in alerts[0]["message"]
+    assert "`rivertwice admin repair p`" in alerts[0]["message"]
     assert read_served(home).equals(before)

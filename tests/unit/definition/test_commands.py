@@ -1,4 +1,4 @@
-"""`rivertwice schema ...`: what each verb says, as text and as JSON, and what it leaves alone."""
+"""`rivertwice admin schema ...`: what each verb says, as text and as JSON, and what it leaves alone."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def run(project: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def invoke(*arguments: str, output: str = "json") -> Result:
         options = ["--output", output, "--project", str(project), "--home", str(project / "home")]
-        return CliRunner().invoke(cli, [*options, "schema", *arguments])
+        return CliRunner().invoke(cli, [*options, "admin", "schema", *arguments])
 
     return invoke
 

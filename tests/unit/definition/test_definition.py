@@ -136,7 +136,7 @@ def test_what_is_no_duration_is_refused(text: object) -> None:
 REMOVED: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     (
         lambda document: document["stream"].update(catch_up={"by_batch_when": "6 hours"}),
-        "stream.catch_up was removed: only a person leaves a backlog to batch, with `rivertwice catch-up NAME --by-batch`",
+        "stream.catch_up was removed: only a person leaves a backlog to batch, with `rivertwice backfill catch-up NAME --by-batch`",
     ),
     (
         lambda document: document.update(airflow={"schedules": {"switch": "1 hour"}}),

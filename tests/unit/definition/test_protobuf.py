@@ -309,7 +309,7 @@ def test_numbers_that_may_follow_each_other_are_read_as_they_were_written(old: s
 
 @pytest.fixture
 def pin(tmp_path: Path) -> Any:
-    """`rivertwice schema pin order_states` in a copy of the example that has nothing pinned yet."""
+    """`rivertwice admin schema pin order_states` in a copy of the example that has nothing pinned yet."""
     settings = make_project(tmp_path, {"order_states": EXAMPLES / "order_states"})
     folder = settings.definitions / "order_states"
     shutil.rmtree(folder / "schemas")
@@ -322,7 +322,7 @@ def pin(tmp_path: Path) -> Any:
         (tmp_path / "order.protoset").write_bytes(made.SerializeToString())
         options = ["--output", "json", "--project", str(settings.project), "--home", str(settings.home)]
         named = ["order_states", str(tmp_path / "order.protoset"), "--message", "shop.Order"]
-        done = CliRunner().invoke(cli, [*options, "schema", "pin", *named, *arguments])
+        done = CliRunner().invoke(cli, [*options, "admin", "schema", "pin", *named, *arguments])
         return done.exit_code, json.loads(done.stdout) if done.stdout else done.stderr, folder
 
     return invoke

@@ -125,5 +125,5 @@ def test_a_publication_that_lost_rows_is_not_delivered_as_if_it_had_fewer(world:
     source = StoredSource(world.home)
     assert source.look(None).seq == 3
     assert source.corrections(frozenset({"bf-2"})) is not None
-    with pytest.raises(TableDamageError, match=r"bf-3 \(1 of 2 rows\).*rivertwice repair p"):
+    with pytest.raises(TableDamageError, match=r"bf-3 \(1 of 2 rows\).*rivertwice admin repair p"):
         source.corrections(frozenset({"bf-2", "bf-3"}))

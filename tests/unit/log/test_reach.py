@@ -176,7 +176,16 @@ def test_what_answered_once_is_not_asked_again(tmp_path: Path, monkeypatch: pyte
 def test_the_command_line_says_it_by_itself(tmp_path: Path) -> None:
     address = closed_port()
     made = make_project(tmp_path, {"flight_delays": FLIGHTS})
-    command = [sys.executable, "-m", "rivertwice.cli.main", "--project", str(made.project), "archive", "flight_delays"]
+    command = [
+        sys.executable,
+        "-m",
+        "rivertwice.cli.main",
+        "--project",
+        str(made.project),
+        "admin",
+        "archive",
+        "flight_delays",
+    ]
     env = {**os.environ, "RIVERTWICE_BOOTSTRAP": address, "RIVERTWICE_HOME": str(made.home)}
     done = subprocess.run(command, env=env, capture_output=True, text=True)
     assert done.returncode == 1

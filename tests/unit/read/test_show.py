@@ -81,7 +81,7 @@ def test_rows_of_one_day_are_read_from_the_files_of_that_day(tmp_path: Path) -> 
     assert json.loads(result.stdout)["total"] == 72
     refused = runner(settings)("show", "p", "--from", "2024-01-18", "--to", "2024-01-20")
     assert refused.exit_code == 1
-    assert "rivertwice repair p" in refused.output
+    assert "rivertwice admin repair p" in refused.output
 
 
 def test_the_newest_rows_are_read_from_the_newest_files(tmp_path: Path) -> None:

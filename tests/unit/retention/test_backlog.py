@@ -40,7 +40,7 @@ def test_a_backlog_is_outrun_if_kafka_deletes_before_it_is_read(
     assert (backlog.caught_up_s, backlog.is_outrun) == (caught_up, outrun)
     text = backlog_text("p", backlog)
     assert said in text
-    assert ("`rivertwice catch-up p --by-batch`" in text) == outrun
+    assert ("`rivertwice backfill catch-up p --by-batch`" in text) == outrun
 
 
 def test_only_what_waits_before_the_cut_is_skipped() -> None:
@@ -48,4 +48,4 @@ def test_only_what_waits_before_the_cut_is_skipped() -> None:
     assert select_skipped(waiting, {0: 60, 1: 500, 2: 7, 4: 9}) == {0: (10, 60), 1: (0, 50)}
     text = plan_text("p", BACKLOG, HandOver("t", {0: (10, 60)}, 0))
     assert "50 records, partition 0: [10, 60): archived, then skipped" in text
-    assert "to do it: rivertwice catch-up p --by-batch --yes" in text
+    assert "to do it: rivertwice backfill catch-up p --by-batch --yes" in text

@@ -60,7 +60,7 @@ def test_tables_that_have_lost_rows_refuse_it_before_anything_is_done(run, rewin
     done = run(*words)
     assert done.exit_code == 1
     assert "table changelog is damaged" in done.output
-    assert "rivertwice repair p" in done.output
+    assert "rivertwice admin repair p" in done.output
     assert (head(home), read_rewinds(home)) == ("t1", [])
     assert Intent.load(home).desired == "running"
 

@@ -105,7 +105,7 @@ def test_a_torn_entry_is_named_by_table_version_and_file(tmp_path, version, how)
     with pytest.raises(TableDamageError, match=r"table changelog is damaged") as found:
         Table(table).require_whole()
     assert f"version {version} ({path}) is {how}" in str(found.value)
-    assert "rivertwice repair p" in str(found.value)
+    assert "rivertwice admin repair p" in str(found.value)
     assert isinstance(found.value, LedgerError)
     if how == CUT or version == 0:  # what was a raw error of the kernel, with frames
         with pytest.raises(TableDamageError, match="is damaged") as read:

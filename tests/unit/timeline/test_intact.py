@@ -81,7 +81,7 @@ def test_an_emptied_middle_commit_is_found_by_its_entry_and_its_rows(made, table
     assert str(path) in str(found.value)
     with pytest.raises(TableDamageError, match=f"{table} has lost rows of batch {batch} of t1") as lost:
         require_rows(home, "t1")
-    assert "`rivertwice repair p`" in str(lost.value)
+    assert "`rivertwice admin repair p`" in str(lost.value)
 
 
 @pytest.mark.proves("guarantees.md#what-everything-needs")

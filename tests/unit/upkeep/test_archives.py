@@ -94,7 +94,7 @@ def break_it(path: Path, kind: str) -> None:
 
 def ask(settings, *arguments):
     options = ["--project", str(settings.project), "--home", str(settings.home), "--output", "json"]
-    answer = CliRunner().invoke(cli, [*options, "repair", "p", *arguments])
+    answer = CliRunner().invoke(cli, [*options, "admin", "repair", "p", *arguments])
     return answer.exit_code, json.loads(answer.stdout) if answer.exit_code in (0, 3) else answer.output
 
 
@@ -108,7 +108,7 @@ def test_another_file_is_named_unread_and_kafka_gives_its_records(made, kind):
     settings, _, _, read = made
     before, path = archived(settings), file_of(settings, 12)
     break_it(path, kind)
-    with pytest.raises(TableDamageError, match="rivertwice repair") as refused:
+    with pytest.raises(TableDamageError, match="rivertwice admin repair") as refused:
         archive_files(settings, TOPIC, {0: (5, 15)})
     assert path.name in str(refused.value)
     assert len(archive_files(settings, TOPIC, {0: (0, 10)})) == 1  # what does not need it goes on

@@ -116,8 +116,8 @@ def test_the_outcome_says_until_when_kafka_keeps_the_newest_record(
 ) -> None:
     monkeypatch.setattr(kafka, "topic_config", lambda *_: config)
     assert world.erase()["kafka"] == {TOPIC: until}
-    (listed,) = json.loads(world.rivertwice("privacy", "list").stdout)
-    done = world.rivertwice("privacy", "resume", listed["id"], output="text")
+    (listed,) = json.loads(world.rivertwice("admin", "privacy", "list").stdout)
+    done = world.rivertwice("admin", "privacy", "resume", listed["id"], output="text")
     assert done.exit_code == 0, (done.output, done.exception)
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("Kafka keeps them")]
     assert said in line

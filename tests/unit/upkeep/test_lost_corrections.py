@@ -79,7 +79,7 @@ def run(settings, *arguments):
 
 
 def ask(settings, *arguments):
-    answer = run(settings, "repair", "p", *arguments)
+    answer = run(settings, "admin", "repair", "p", *arguments)
     return answer.exit_code, json.loads(answer.stdout) if answer.exit_code in (0, 3) else answer.output
 
 
@@ -115,7 +115,9 @@ def test_a_publication_that_lost_rows_is_computed_again_by_its_backfill(made, ch
     tear_chunk(home, chunk, how)
     # A table whose files are gone cannot be read at all.
     refusal = (
-        (pa.ArrowInvalid, "not found") if how == "files" else (TableDamageError, r"corrections.*rivertwice repair p")
+        (pa.ArrowInvalid, "not found")
+        if how == "files"
+        else (TableDamageError, r"corrections.*rivertwice admin repair p")
     )
     with pytest.raises(refusal[0], match=refusal[1]):
         rebuild_served(home, bundle.definition, force=True)

@@ -1,4 +1,4 @@
-"""`rivertwice repair`: damage by name, what it means, and rows that come back out of their own data files, proved by the ledger."""
+"""`rivertwice admin repair`: damage by name, what it means, and rows that come back out of their own data files, proved by the ledger."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def made(tmp_path):
 
 def ask(settings, *arguments):
     options = ["--project", str(settings.project), "--home", str(settings.home), "--output", "json"]
-    answer = CliRunner().invoke(cli, [*options, "repair", "p", *arguments])
+    answer = CliRunner().invoke(cli, [*options, "admin", "repair", "p", *arguments])
     return answer.exit_code, json.loads(answer.stdout or "null") if answer.exit_code in (0, 3) else answer.output
 
 
@@ -193,7 +193,7 @@ def test_the_loss_that_a_message_offers_to_accept_can_be_accepted_for_every_tabl
     tear(entry_path(place, 2), EMPTY)
     left = ask(settings, "--yes")[1]["left"]
     assert [one["table"] for one in left] == ["versions/airports"]
-    assert "`rivertwice repair p --yes --accept-loss versions/airports`" in left[0]["cure"]
+    assert "`rivertwice admin repair p --yes --accept-loss versions/airports`" in left[0]["cure"]
     code, report = ask(settings, "--yes", "--accept-loss", "versions/airports")
     assert (code, report["left"]) == (0, [])
     code, said = ask(settings, "--yes", "--accept-loss", "versions/airports")
@@ -239,7 +239,7 @@ def test_the_text_says_what_was_done_and_where_the_damaged_files_lie(made):
     settings, home, _ = made
     tear_commit(home.tables.changelog, "ledger", 3, EMPTY)
     answer = CliRunner().invoke(
-        cli, ["--project", str(settings.project), "--home", str(settings.home), "repair", "p", "--yes"]
+        cli, ["--project", str(settings.project), "--home", str(settings.home), "admin", "repair", "p", "--yes"]
     )
     assert answer.exit_code == 0
     assert "changelog: 2 rows of batch 3 of t1 written again" in answer.stdout

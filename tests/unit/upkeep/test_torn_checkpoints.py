@@ -1,4 +1,4 @@
-"""A checkpoint of a table's log that is gone, empty or cut short: named, healed by `rivertwice repair`, and one line of `status`."""
+"""A checkpoint of a table's log that is gone, empty or cut short: named, healed by `rivertwice admin repair`, and one line of `status`."""
 
 from __future__ import annotations
 
@@ -78,25 +78,25 @@ def test_a_torn_checkpoint_is_one_line_of_status_and_a_repair_loses_nothing(made
     lines = answer.stdout.splitlines()
     naming = [line for line in lines if str(path) in line]
     assert len(naming) == 1, answer.stdout
-    assert all("`rivertwice repair p`" in line and line.startswith("p: ") for line in naming)
+    assert all("`rivertwice admin repair p`" in line and line.startswith("p: ") for line in naming)
     assert [line for line in sound if line.startswith("q")] == [line for line in lines if line.startswith("q")]
     assert len(json.loads(ask(settings, "status", output="json").stdout)["pipelines"]) == 2
 
-    shown = ask(settings, "repair", "p", output="json")
+    shown = ask(settings, "admin", "repair", "p", output="json")
     assert shown.exit_code == 3
     damages = {each["table"]: each for each in json.loads(shown.stdout)["damages"] if str(path) in each["what"]}
     assert set(damages) == {table} | (
         {"archive"} if table == "sequence" else set()
     )  # which topics are read is not known
     assert damages[table]["curable"]
-    done = ask(settings, "repair", "p", "--yes", output="json")
+    done = ask(settings, "admin", "repair", "p", "--yes", output="json")
     assert (done.exit_code, json.loads(done.stdout)["left"]) == (0, []), done.stdout
     assert {name: rows for name, rows in rows_of(home).items() if name != "served"} == {
         name: rows for name, rows in before.items() if name != "served"
     }
     require_whole_logs(home)
     assert len(require_rows(home, "t1")) == BATCHES
-    assert json.loads(ask(settings, "repair", "p", output="json").stdout)["damages"] == []
+    assert json.loads(ask(settings, "admin", "repair", "p", output="json").stdout)["damages"] == []
 
 
 @pytest.mark.parametrize("how", HOW)
@@ -107,8 +107,8 @@ def test_show_names_a_torn_checkpoint_of_what_it_reads_and_the_remedy(made, how)
     assert answer.exit_code == 1
     assert len(answer.stderr.strip().splitlines()) == 1
     assert f"the log of table served is damaged: checkpoint 0 ({path})" in answer.stderr
-    assert "`rivertwice repair p`" in answer.stderr
-    assert ask(settings, "repair", "p", "--yes").exit_code == 0
+    assert "`rivertwice admin repair p`" in answer.stderr
+    assert ask(settings, "admin", "repair", "p", "--yes").exit_code == 0
     assert ask(settings, "show", "p").exit_code == 0
 
 
@@ -151,12 +151,12 @@ def test_without_the_entries_before_a_checkpoint_rows_come_back_from_their_data_
     version = forget_entries(place)
     assert sorted(map(repr, (sorted(row.items()) for row in Table(place).read().to_pylist()))) == rows
     tear_checkpoint(place, how)
-    shown = ask(settings, "repair", "p", output="json")
+    shown = ask(settings, "admin", "repair", "p", output="json")
     named = [each["what"] for each in json.loads(shown.stdout)["damages"] if "log version" in each["what"]]
     assert named == [
         f"log version {version} ({entry_path(place, version)}) is gone, and so are the {version} before it"
     ]
-    done = ask(settings, "repair", "p", "--yes", output="json")
+    done = ask(settings, "admin", "repair", "p", "--yes", output="json")
     assert (done.exit_code, json.loads(done.stdout)["left"]) == (0, []), done.stdout
     if table != "verdicts":  # which nothing can give back; the next reconcile judges again
         assert sorted(map(repr, (sorted(row.items()) for row in Table(place).read().to_pylist()))) == rows
@@ -178,7 +178,7 @@ def test_what_the_sequence_loses_with_its_checkpoint_is_named_and_not_guessed(ma
     publish(home, publication | {"backfill": "c"}, expected_seq=2, now=NOW)
     assert len(read_sequence(home)) == 3
     tear_checkpoint(place, GONE)
-    done = ask(settings, "repair", "p", "--yes", output="json")
+    done = ask(settings, "admin", "repair", "p", "--yes", output="json")
     assert done.exit_code == 3
     cures = [each["cure"] for each in json.loads(done.stdout)["left"] if f"log version {version}" in each["what"]]
     assert ["--accept-loss sequence" in cure and "backup" in cure for cure in cures] == [True]
@@ -198,7 +198,7 @@ def test_a_ledger_without_its_first_batches_is_not_called_whole(made):
         entry_path(changelog, entry).unlink(missing_ok=True)
     tear_checkpoint(place, GONE)
     tear(entry_path(place, version + 1), EMPTY)
-    shown = ask(settings, "repair", "p", output="json")
+    shown = ask(settings, "admin", "repair", "p", output="json")
     whats = [each["what"] for each in json.loads(shown.stdout)["damages"]]
     assert any("batch 0, 1, 2, 3" in what and "in neither the table nor" in what for what in whats), whats
     assert newest_reconcile(home) is not None

@@ -154,7 +154,7 @@ def require_in_changelog(manifest: Manifest, newest: int | None) -> None:
         message = (
             f"savepoint {manifest.savepoint} is at batch {manifest.batch}, but the changelog of {manifest.pipeline} ends at batch "
             f"{last}: it lost the commits between, and a stream that continued from there would leave their rows out; nothing was "
-            f"done; write them again (`rivertwice repair {manifest.pipeline}`), or use an older savepoint"
+            f"done; write them again (`rivertwice admin repair {manifest.pipeline}`), or use an older savepoint"
         )
         raise SavepointError(message)
 
