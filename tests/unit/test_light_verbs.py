@@ -45,7 +45,7 @@ FORBIDDEN: dict[str, frozenset[str]] = {
     "diagnose p": NOTHING - {"prometheus_client", "confluent_kafka", "asyncio"},
     "query 'select 1'": NOTHING - {"duckdb"},
     "export p --to out.csv": NOTHING,
-    "late list p": NOTHING,
+    "show p --late": NOTHING,
     "agent status": NOTHING | TABLES,
     "schema": NOTHING | TABLES,
     "doctor": NOTHING | TABLES,

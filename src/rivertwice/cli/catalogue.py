@@ -54,7 +54,6 @@ SECTIONS: dict[str, dict[str, str]] = {
         "reconcile": "checks:reconcile",
         "verdicts": "checks:verdicts",
         "quality": "quality:quality",
-        "late": "backfills:late",
     },
     "Repair": {
         "fix": "backfills:fix",
@@ -119,12 +118,14 @@ MOVED: dict[str, Moved] = {
         frozenset({"--window", "--record"}),
     ),
     "completion": Moved("admin completion"),
+    "late": Moved("show NAME --late", "list"),
+    "late queue": Moved("backfill queue", "queue"),
     "served": Moved("admin rebuild", "rebuild"),
     "topics": Moved("admin topics", "create"),
     "upkeep": Moved("admin upkeep"),
     "view": Moved("show NAME --by-key", without=frozenset({"--at", "--history"})),
 }
-"""Verb of before to where its work went; it is not understood any more, and says so."""
+"""Verb of before, or two words of one, to where its work went; it is not understood any more, and says so."""
 
 
 class CommandCatalogue(MutableMapping[str, click.Command]):

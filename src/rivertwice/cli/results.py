@@ -156,6 +156,7 @@ def _rows(
         "rivertwice show account_ledger --by-key",
         "rivertwice show account_ledger --key '{\"account_id\": 42}' --at 2024-01-02T10:00:00Z",
         "rivertwice show account_ledger --key '{\"account_id\": 42}' --history",
+        "rivertwice show order_totals --late",
     )
 )
 @name_argument()
@@ -165,7 +166,7 @@ def _rows(
 @click.option(
     "--limit",
     type=click.IntRange(1),
-    help=f"Maximum number of rows: {_FEW} unless given, {_MOST} at most; with --by-key {_OF_KEYS} unless given, and any number.",
+    help=f"Maximum number of rows: {_FEW} unless given, {_MOST} at most; with --by-key or --late {_OF_KEYS} unless given, and any number.",
 )
 @click.option(
     "--order", type=click.Choice(["newest", "oldest"]), default="newest", show_default=True, help="What comes first."
@@ -184,6 +185,7 @@ def _rows(
     help=f"Of a fold: --by-key as of this event time; an event exactly at it counts. {INSTANT_FORM}.",
 )
 @click.option("--history", is_flag=True, help="Of a fold: every row of every key, in the order of the log.")
+@click.option("--late", is_flag=True, help="The newest late records by address, if late.policy keeps them.")
 @pass_frame
 def show(
     frame: Frame,
@@ -199,6 +201,7 @@ def show(
     by_key: bool,
     at: datetime | None,
     history: bool,
+    late: bool,
 ) -> None:
     """Show rows of NAME: served ones, or another table's.
 
@@ -206,7 +209,14 @@ def show(
     is ordered by. Only the files that can have such rows are read.
 
     --by-key, --at and --history show a fold by its keys instead. --key, which may name some of the key columns, and --limit belong to them too.
+
+    --late lists the records that came after their window had closed: which window each missed, and by which watermark.
     """
+    if late:
+        beside = ("start", "end", "key", "columns", "order", "table", "require_current", "by_key", "at", "history")
+        refuse_beside(beside, "does not go with --late")
+        _show_late(frame, name, limit or _OF_KEYS)
+        return
     if by_key or at is not None or history:
         refuse_beside(
             ("start", "end", "columns", "order", "table", "require_current"),
@@ -263,6 +273,30 @@ def _show_by_key(frame: Frame, name: str, key: Row | None, at: datetime | None, 
         lambda: (
             f"{as_table(result.columns, [[row[column] for column in result.columns] for row in shown])}\n"
             f"{len(shown)} of {len(result.rows)} rows, up to batch {result.stamp.timeline}/{result.stamp.batch}"
+        ),
+    )
+
+
+def _show_late(frame: Frame, name: str, limit: int) -> None:
+    """Show the late records by address, with the window that each missed, and by which watermark."""
+    from rivertwice.timeline import path_ledger, read_late_rows
+
+    home = frame.settings.pipeline(frame.known_pipeline(name))
+    rows = read_late_rows(home, path_ledger(home))
+    shown = [
+        {
+            "place": f"{row['topic']}/{row['partition']}@{row['offset']}",
+            "batch": row["batch"].batch,
+            **{key: to_plain(row[key]) for key in ("event_time", "window_start", "window_end", "late_watermark")},
+            "fields": row["fields"],
+        }
+        for row in rows[-limit:]
+    ]
+    columns = ("place", "batch", "event_time", "window_start", "window_end", "late_watermark", "fields")
+    frame.emit(
+        {"pipeline": name, "rows": shown, "total": len(rows)},
+        lambda: (
+            f"{as_table(columns, [[row[key] for key in columns] for row in shown])}\n{len(shown)} of {len(rows)} late rows"
         ),
     )
 
