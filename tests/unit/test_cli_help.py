@@ -78,6 +78,12 @@ def test_no_first_sentence_is_cut_at_80_columns(path: tuple[str, ...]) -> None:
         ("acknowledge p --reason why", "verdicts NAME --accept", "verdicts p --reason why --accept"),
         ("acknowledge p --list", "verdicts NAME --accept", "verdicts p --accepted"),
         ("acknowledge p --end ak-1", "verdicts NAME --accept", "verdicts p --end ak-1"),
+        ("export p a.csv --overwrite", "show NAME --write TARGET", "show p --write a.csv --overwrite"),
+        (
+            "-o json export --require-current p --from 2024-01-02 --to=2024-01-03 -ojson a.csv",
+            "show NAME --write TARGET",
+            "-o json show --require-current p --from 2024-01-02 --to=2024-01-03 -ojson --write a.csv",
+        ),
         ("late list p --limit 5", "show NAME --late", "show p --limit 5 --late"),
         ("-o json late queue p", "backfill queue", "-o json backfill queue p"),
         ("view p --limit 5", "show NAME --by-key", "show p --limit 5 --by-key"),

@@ -44,7 +44,7 @@ FORBIDDEN: dict[str, frozenset[str]] = {
     "metrics p": NOTHING - {"prometheus_client", "confluent_kafka", "asyncio"},
     "diagnose p": NOTHING - {"prometheus_client", "confluent_kafka", "asyncio"},
     "query 'select 1'": NOTHING - {"duckdb"},
-    "export p --to out.csv": NOTHING,
+    "show p --write out.csv": NOTHING,
     "show p --late": NOTHING,
     "agent status": NOTHING | TABLES,
     "schema": NOTHING | TABLES,
