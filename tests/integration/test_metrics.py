@@ -99,7 +99,7 @@ def test_the_commands_show_figures_alerts_and_causes_and_exit_by_them(waiting: S
     }  # fmt: skip
     text = CliRunner().invoke(cli, [*home, "metrics", "--prometheus"], env=env)
     assert f'rivertwice_lag_records{{pipeline="{PIPELINE}"}} 8.0' in text.stdout
-    causes = CliRunner().invoke(cli, ["--output", "json", *home, "diagnose"], env=env)
+    causes = CliRunner().invoke(cli, ["--output", "json", *home, "status", "--why"], env=env)
     assert causes.exit_code == 3
     assert [one["symptom"] for one in json.loads(causes.stdout)[PIPELINE]] == ["silence"]
 

@@ -72,7 +72,7 @@ def test_a_stop_that_nobody_will_carry_out_says_so_and_does_not_wait(run: Any, m
 
 @pytest.mark.parametrize(
     "command",
-    [("metrics",), ("metrics", "--rules"), ("metrics", "--prometheus"), ("diagnose",), ("lint",), ("test",)],
+    [("metrics",), ("metrics", "--rules"), ("metrics", "--prometheus"), ("status", "--why"), ("lint",), ("test",)],
     ids=" ".join,
 )
 def test_a_command_over_all_pipelines_fails_where_there_are_none(

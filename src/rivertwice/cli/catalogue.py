@@ -74,7 +74,6 @@ SECTIONS: dict[str, dict[str, str]] = {
         "agent": "agents:agent",
         "alerts": "alerts:alerts",
         "metrics": "metrics:metrics",
-        "diagnose": "metrics:diagnose",
         "logs": "logs:logs",
         "admin": "admin:admin",
     },
@@ -132,6 +131,7 @@ MOVED: dict[str, Moved] = {
         frozenset({"--window", "--record"}),
     ),
     "completion": Moved("admin completion"),
+    "diagnose": Moved("status NAME --why"),
     "export": Moved(
         "show NAME --write TARGET", alone=frozenset({"--overwrite", "--require-current", "--debug", "-h", "--help"})
     ),

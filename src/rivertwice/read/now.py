@@ -468,7 +468,7 @@ def _lag(facts: Facts) -> Iterator[Problem]:
             what,
             None,
             touches,
-            f"`rivertwice diagnose {facts.name}`",
+            f"`rivertwice status {facts.name} --why`",
             "health",
             covers=covers,
         )
