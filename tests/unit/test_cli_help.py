@@ -78,6 +78,7 @@ def test_no_first_sentence_is_cut_at_80_columns(path: tuple[str, ...]) -> None:
         ("acknowledge p --reason why", "verdicts NAME --accept", "verdicts p --reason why --accept"),
         ("acknowledge p --list", "verdicts NAME --accept", "verdicts p --accepted"),
         ("acknowledge p --end ak-1", "verdicts NAME --accept", "verdicts p --end ak-1"),
+        ("metrics --rules", "agent metrics", "agent metrics --rules"),
         ("diagnose", "status NAME --why", "status --why"),
         ("-o json diagnose p", "status NAME --why", "-o json status p --why"),
         ("export p a.csv --overwrite", "show NAME --write TARGET", "show p --write a.csv --overwrite"),

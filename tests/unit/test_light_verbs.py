@@ -41,7 +41,7 @@ FORBIDDEN: dict[str, frozenset[str]] = {
     "version list p": NOTHING,
     "dead list p": NOTHING - {"confluent_kafka", "asyncio"},
     "alerts": (NOTHING | TABLES) - {"httpx"},
-    "metrics p": NOTHING - {"prometheus_client", "confluent_kafka", "asyncio"},
+    "agent metrics p": NOTHING - {"prometheus_client", "confluent_kafka", "asyncio"},
     "status p --why": NOTHING - {"prometheus_client", "confluent_kafka", "asyncio"},
     "query 'select 1'": NOTHING - {"duckdb"},
     "show p --write out.csv": NOTHING,

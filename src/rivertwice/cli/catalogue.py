@@ -73,7 +73,6 @@ SECTIONS: dict[str, dict[str, str]] = {
     "Operations": {
         "agent": "agents:agent",
         "alerts": "alerts:alerts",
-        "metrics": "metrics:metrics",
         "logs": "logs:logs",
         "admin": "admin:admin",
     },
@@ -137,6 +136,7 @@ MOVED: dict[str, Moved] = {
     ),
     "late": Moved("show NAME --late", "list"),
     "late queue": Moved("backfill queue", "queue"),
+    "metrics": Moved("agent metrics"),
     "served": Moved("admin rebuild", "rebuild"),
     "topics": Moved("admin topics", "create"),
     "upkeep": Moved("admin upkeep"),

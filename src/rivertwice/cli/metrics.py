@@ -1,4 +1,4 @@
-"""metrics, and status --why: figures of the streams, the alerts on them, and likely causes."""
+"""agent metrics, and status --why: figures of the streams, the alerts on them, and likely causes."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ HIDDEN = ("pipeline", "at", "partition_lag", "delivery_lag", "delivery_failures"
 
 @click.command(
     epilog=example(
-        "rivertwice metrics flight_delays",
-        "rivertwice metrics --prometheus > /var/lib/node_exporter/rivertwice.prom",
-        "rivertwice metrics --rules > rivertwice.rules.yml",
-        "rivertwice metrics --dashboard > rivertwice.json",
+        "rivertwice agent metrics flight_delays",
+        "rivertwice agent metrics --prometheus > /var/lib/node_exporter/rivertwice.prom",
+        "rivertwice agent metrics --rules > rivertwice.rules.yml",
+        "rivertwice agent metrics --dashboard > rivertwice.json",
     )
 )
 @name_argument(required=False)

@@ -198,4 +198,4 @@ def shows_lag(name: str) -> str:
 
 def shows_state(name: str) -> str:
     """Return which command shows how large the state is."""
-    return f"`rivertwice metrics {name}` shows the rows and bytes of the state"
+    return f"`rivertwice agent metrics {name}` shows the rows and bytes of the state"
