@@ -48,7 +48,7 @@ def test_served_rows_are_read_by_every_way(settings: Settings, tmp_path: Path) -
     counted = "SELECT count(*) AS n FROM p WHERE window_start >= '2024-01-02' AND window_start < '2024-01-03'"
     assert run("query", counted)["rows"] == [{"n": 72}]
     target = tmp_path / "rows.jsonl"
-    report = run("export", "p", str(target))
+    report = run("show", "p", "--write", str(target))
     assert report["rows"] == 216
     assert report["sha256"] == export_sha256(settings.pipeline("p")) == hashlib.sha256(target.read_bytes()).hexdigest()
     rows = rivertwice.open(settings.project, home=settings.home).served("p", "2024-01-02", "2024-01-03")

@@ -91,12 +91,12 @@ def test_a_loaded_past_serves_what_a_stream_and_its_backfills_serve(
     with monkeypatch.context() as patch:
         patch.setattr(observe, "MOST_RECORDS", 0)
         assert reconciled(ours)["counts"] == waiting["counts"]
-    measured = invoke_warm(ours, "metrics", NAME, "--prometheus").output
+    measured = invoke_warm(ours, "agent", "metrics", NAME, "--prometheus").output
     assert f'rivertwice_first_load_windows{{pipeline="{NAME}"}} {shown["windows"]}.0' in measured
     said = finish(ours)
     (piece,) = said["load"]["published"]
     assert piece["windows"] == shown["windows"]
-    assert "rivertwice_first_load_step{" not in invoke_warm(ours, "metrics", NAME, "--prometheus").output
+    assert "rivertwice_first_load_step{" not in invoke_warm(ours, "agent", "metrics", NAME, "--prometheus").output
     letters = run_command_warm(ours, "dead", "list", NAME)["total"]
     assert letters + sum(said["load"]["rejected"].values()) == dead
     report = reconciled(ours)

@@ -90,16 +90,16 @@ def test_the_commands_show_figures_alerts_and_causes_and_exit_by_them(waiting: S
     home = ["--home", str(waiting.home), "--project", str(waiting.project)]
     env = {"RIVERTWICE_BOOTSTRAP": waiting.bootstrap or ""}
     write_intent(waiting.pipeline(PIPELINE), "running", "test", utc_now())
-    told = CliRunner().invoke(cli, ["--output", "json", *home, "metrics", PIPELINE], env=env)
+    told = CliRunner().invoke(cli, ["--output", "json", *home, "agent", "metrics", PIPELINE], env=env)
     assert told.exit_code == 3
     (found,) = json.loads(told.stdout)
     assert {each["name"]: each["state"] for each in found["alerts"]} == {
         "backpressure": "unknown", "savepoint_stale": "unknown", "lag": "firing", "latency": "firing", "dead_share": "unknown",
         "dead_unattended": "ok", "recovery": "off", "delivery_lag": "ok",
     }  # fmt: skip
-    text = CliRunner().invoke(cli, [*home, "metrics", "--prometheus"], env=env)
+    text = CliRunner().invoke(cli, [*home, "agent", "metrics", "--prometheus"], env=env)
     assert f'rivertwice_lag_records{{pipeline="{PIPELINE}"}} 8.0' in text.stdout
-    causes = CliRunner().invoke(cli, ["--output", "json", *home, "diagnose"], env=env)
+    causes = CliRunner().invoke(cli, ["--output", "json", *home, "status", "--why"], env=env)
     assert causes.exit_code == 3
     assert [one["symptom"] for one in json.loads(causes.stdout)[PIPELINE]] == ["silence"]
 

@@ -97,7 +97,7 @@ def test_what_is_shown_is_what_is_stored(
     assert shown["status"]["is_current"]
     assert shown["status"]["batch"] == max(project.ledger(PIPELINE).to_pandas()["batch"])
     target = tmp_path / "rows.jsonl"
-    subprocess.run(["rivertwice", "export", PIPELINE, str(target)], env=env, check=True, capture_output=True)
+    subprocess.run(["rivertwice", "show", PIPELINE, "--write", str(target)], env=env, check=True, capture_output=True)
     lines = [json.loads(line) for line in target.read_text().splitlines()]
     key = [(row["window_start"], row["origin"]) for row in lines]
     assert key == sorted(key)

@@ -122,7 +122,7 @@ def test_a_strangers_topic_is_guessed_streamed_and_explained(
 
     def has_read(records: int) -> bool:
         (pipeline,) = run("status")["pipelines"]
-        (figures,) = run("metrics", "readings", code=None)
+        (figures,) = run("agent", "metrics", "readings", code=None)
         return bool(pipeline["lag"] == 0 and figures["read_total"] == records)
 
     wait_for("the readings", lambda: has_read(READINGS), 600, every=2.0)

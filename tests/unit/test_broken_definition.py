@@ -44,10 +44,10 @@ def test_pipelines_lists_the_others_and_names_it(run: Callable[..., Result]) -> 
 
 
 def test_metrics_measures_the_others_and_names_it(run: Callable[..., Result]) -> None:
-    result = run("metrics")
+    result = run("agent", "metrics")
     listed = json.loads(result.stdout)
     assert (result.exit_code, [one["pipeline"] for one in listed]) == (1, ["flight_delays", "broken"])
-    text = run("metrics", "--prometheus")
+    text = run("agent", "metrics", "--prometheus")
     assert text.exit_code == 1
     assert 'pipeline="flight_delays"' in text.stdout
     assert "broken cannot be loaded" in text.stderr

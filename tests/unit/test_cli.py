@@ -34,7 +34,7 @@ from rivertwice.core.instants import utc_now
 from rivertwice.core.plain import to_plain
 from rivertwice.core.settings import Settings
 from rivertwice.reconcile.gate import Gate, GateAlert
-from rivertwice.timeline.intent import Intent
+from rivertwice.timeline.intent import Intent, write_intent
 
 
 def leaves(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
@@ -171,6 +171,14 @@ def test_status_of_an_empty_home_is_json_with_everything_down(run: Any) -> None:
     found = {item["name"]: (item["state"], item["desired"]) for item in view["pipelines"]}
     assert set(found) == {"flight_delays"}
     assert set(found.values()) == {("down", None)}
+
+
+def test_status_of_one_pipeline_is_that_of_all_with_this_one_alone(run: Any, tmp_path: Path) -> None:
+    write_intent(Settings(REPOSITORY, tmp_path / "home").pipeline("gone"), "stopped", "ada", utc_now())
+    of_all, of_one = (json.loads(run("status", *name, output="json").stdout) for name in ((), ("flight_delays",)))
+    assert {each["name"] for each in of_all["pipelines"]} == {"flight_delays", "gone"}
+    assert of_one == {**of_all, "pipelines": [each for each in of_all["pipelines"] if each["name"] != "gone"]}
+    assert "no pipeline 'nosuch'" in run("status", "nosuch").output
 
 
 def test_start_and_stop_write_the_intent_even_without_an_agent_and_say_so(run: Any, tmp_path: Path) -> None:

@@ -67,7 +67,8 @@ def test_a_verb_that_writes_is_marked(verb: Verb) -> None:
 @pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.title)
 def test_one_thing_has_one_name(verb: Verb) -> None:
     options = verb.options
-    assert not options & {"--confirm", "--why", "--start", "--end-time", "--wait-seconds", "--force"}
+    assert not options & {"--confirm", "--start", "--end-time", "--wait-seconds", "--force"}
+    assert "--why" not in options or verb.title == "status", "a reason is --reason; status --why asks for one"
     assert ("--from" in options) == ("--to" in options) or "--from-topic" in options
     assert "--wait" not in options or "--timeout" in options
     if "name" in verb.arguments and verb.title not in OWN_NAME:

@@ -72,7 +72,14 @@ def test_a_stop_that_nobody_will_carry_out_says_so_and_does_not_wait(run: Any, m
 
 @pytest.mark.parametrize(
     "command",
-    [("metrics",), ("metrics", "--rules"), ("metrics", "--prometheus"), ("diagnose",), ("lint",), ("test",)],
+    [
+        ("agent", "metrics"),
+        ("agent", "metrics", "--rules"),
+        ("agent", "metrics", "--prometheus"),
+        ("status", "--why"),
+        ("lint",),
+        ("test",),
+    ],
     ids=" ".join,
 )
 def test_a_command_over_all_pipelines_fails_where_there_are_none(
@@ -109,7 +116,7 @@ def test_a_dead_drivers_lag_is_shown_with_its_age_and_how_to_measure_it(run: Any
     shown = run("status").output
     assert "5000, 10 min ago" in shown
     assert "the lag is not known now, because no driver is running; 5000 is what waited at 20" in shown
-    assert "`rivertwice metrics flight_delays` asks Kafka" in shown
+    assert "`rivertwice agent metrics flight_delays` asks Kafka" in shown
     assert "gone in about" not in shown  # a pace of ten minutes ago foretells nothing
 
 

@@ -32,13 +32,13 @@ class AlertKind:
 _OLD = "what is served stays right, and gets older: no new window is added while this lasts"
 _DELAYED = "what is served is right, and newer windows come later than usual"
 _STATUS = ("status",)
-_DIAGNOSE = ("diagnose", PIPELINE)
+_WHY = ("status", PIPELINE, "--why")
 _CAUSES = ("verdicts", PIPELINE, "--causes")
 
 STREAM_KINDS: Mapping[str, AlertKind] = {
-    "hung": AlertKind(_OLD, _DIAGNOSE),
-    "stalled": AlertKind(_OLD, _DIAGNOSE),
-    "start_slow": AlertKind(_OLD, _DIAGNOSE),
+    "hung": AlertKind(_OLD, _WHY),
+    "stalled": AlertKind(_OLD, _WHY),
+    "start_slow": AlertKind(_OLD, _WHY),
     "drain_slow": AlertKind("what is served stays right; the stream was asked to stop and has not yet", _STATUS),
     "undefined": AlertKind(_OLD, ("pipelines",)),
     "contended": AlertKind(
@@ -105,9 +105,9 @@ KINDS: Mapping[str, AlertKind] = {
     "fast": AlertKind(
         "the tables are right; the fast path's topic gets no rows", ("deliver", "status", "--fast", PIPELINE)
     ),
-    "backpressure": AlertKind(_DELAYED, _DIAGNOSE),
-    "lag": AlertKind(_DELAYED, _DIAGNOSE),
-    "latency": AlertKind(_DELAYED, _DIAGNOSE),
+    "backpressure": AlertKind(_DELAYED, _WHY),
+    "lag": AlertKind(_DELAYED, _WHY),
+    "latency": AlertKind(_DELAYED, _WHY),
     "savepoint_stale": AlertKind(
         "what is served is right; after damage of the checkpoint all batches since would be read again",
         ("savepoint", "list", PIPELINE),

@@ -53,7 +53,7 @@ RULES: tuple[AlertRule, ...] = (
         "warning",
         "every batch for {value} was as full as max_offsets_per_trigger allows (limit {limit}): records come faster than they are read",
         "every batch has been as full as max_offsets_per_trigger allows: records come faster than they are read",
-        "`rivertwice diagnose` names the narrow place; raise the cap, add partitions or cores",
+        "`rivertwice status --why` names the narrow place; raise the cap, add partitions or cores",
     ),
     AlertRule(
         "savepoint_stale",
@@ -82,7 +82,7 @@ RULES: tuple[AlertRule, ...] = (
         "warning",
         "{value} records wait to be read (limit {limit})",
         "more records than the limit wait to be read",
-        "`rivertwice diagnose`; `rivertwice status` shows when the lag will be gone",
+        "`rivertwice status --why`; `rivertwice status` shows when the lag will be gone",
     ),
     AlertRule(
         "latency",
@@ -91,7 +91,7 @@ RULES: tuple[AlertRule, ...] = (
         "critical",
         "a record waits {value} until it is committed (limit {limit})",
         "a record waits longer than was promised",
-        "`rivertwice diagnose`; is the driver running, are the batches slow, is the log uneven",
+        "`rivertwice status --why`; is the driver running, are the batches slow, is the log uneven",
     ),
     AlertRule(
         "dead_share",

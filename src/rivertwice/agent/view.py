@@ -131,7 +131,7 @@ class StreamView:
         known = "not measured since the last driver or the last head move"
         if self.lag_at is not None and self.lag_age_s is not None:
             known = f"{self.lag} is what waited at {to_iso(self.lag_at)}, {_ago(self.lag_age_s)} ago"
-        return f"the lag is not known now, because {who}; {known}; `rivertwice metrics {self.name}` asks Kafka"
+        return f"the lag is not known now, because {who}; {known}; `rivertwice agent metrics {self.name}` asks Kafka"
 
 
 @dataclass(frozen=True)

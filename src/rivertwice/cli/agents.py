@@ -1,4 +1,4 @@
-"""agent start, stop, run, status, events: the process that keeps every stream's intent true."""
+"""agent start, stop, run, status, events, metrics: the process that keeps every stream's intent true."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ import click
 
 from rivertwice.cli.asking import changes_unasked
 from rivertwice.cli.frame import Frame, FriendlyGroup, as_table, example, pass_frame
+from rivertwice.cli.metrics import metrics
 from rivertwice.core import ServiceError
 
 
-@click.group(cls=FriendlyGroup, epilog=example("rivertwice agent start", "rivertwice agent events --limit 20"))
+@click.group(cls=FriendlyGroup, epilog=example("rivertwice agent start", "rivertwice agent metrics flight_delays"))
 def agent() -> None:
-    """Start, stop and watch the agent.
+    """Start, stop and watch the agent; measure the streams.
 
     It is the process on this host that keeps every stream's intent true.
     """
+
+
+agent.add_command(metrics)
 
 
 @agent.command("start", epilog=example("rivertwice agent start"))

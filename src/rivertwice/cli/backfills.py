@@ -1,4 +1,4 @@
-"""fix; backfill plan, run, list, catch-up; late: windows computed again, and the records that made it necessary."""
+"""fix; backfill plan, run, list, queue, catch-up: windows computed again, and those that wait for it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ backfill.add_command(catch_up)
 
 
 _late = click.option(
-    "--late", is_flag=True, help="Those windows of the late queue that are due (`rivertwice late queue NAME`)."
+    "--late", is_flag=True, help="Those windows of the late queue that are due (`rivertwice backfill queue NAME`)."
 )
 _NOT_OFFERED = ("scope", "publish")
 
@@ -197,60 +197,8 @@ def list_all(frame: Frame, name: str) -> None:
     frame.emit([dict(zip(headers, row, strict=True)) for row in rows], lambda: as_table(headers, rows))
 
 
-# late list, queue: the rows that came too late, and the windows that wait for their correction.
-
-
-@click.group(
-    cls=FriendlyGroup, epilog=example("rivertwice late list order_totals", "rivertwice late queue order_totals")
-)
-def late() -> None:
-    """List records that came after their window had closed.
-
-    They are there if the definition keeps them (late.policy).
-    """
-
-
-@late.command(
-    "list", epilog=example("rivertwice late list order_totals", "rivertwice late list order_totals --limit 20")
-)
-@name_argument()
-@click.option(
-    "--limit",
-    type=click.IntRange(1),
-    default=200,
-    show_default=True,
-    help="Maximum number of rows; the newest are shown.",
-)
-@pass_frame
-def list_rows(frame: Frame, name: str, limit: int) -> None:
-    """List the late rows of NAME by address.
-
-    It says which window each missed, and by which watermark.
-    """
-    from rivertwice.timeline import path_ledger, read_late_rows
-
-    home = frame.settings.pipeline(frame.known_pipeline(name))
-    rows = read_late_rows(home, path_ledger(home))
-    shown = [
-        {
-            "place": f"{row['topic']}/{row['partition']}@{row['offset']}",
-            "batch": row["batch"].batch,
-            **{key: to_plain(row[key]) for key in ("event_time", "window_start", "window_end", "late_watermark")},
-            "fields": row["fields"],
-        }
-        for row in rows[-limit:]
-    ]
-    columns = ("place", "batch", "event_time", "window_start", "window_end", "late_watermark", "fields")
-    frame.emit(
-        {"pipeline": name, "rows": shown, "total": len(rows)},
-        lambda: (
-            f"{as_table(columns, [[row[key] for key in columns] for row in shown])}\n{len(shown)} of {len(rows)} late rows"
-        ),
-    )
-
-
-@late.command(
-    "queue", epilog=example("rivertwice late queue order_totals", "rivertwice backfill run order_totals --late")
+@backfill.command(
+    "queue", epilog=example("rivertwice backfill queue order_totals", "rivertwice backfill run order_totals --late")
 )
 @name_argument()
 @pass_frame

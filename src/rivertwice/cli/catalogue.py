@@ -46,13 +46,11 @@ SECTIONS: dict[str, dict[str, str]] = {
         "show": "results:show",
         "explain": "results:explain",
         "query": "results:query",
-        "export": "results:export",
     },
     "Checks": {
         "reconcile": "checks:reconcile",
         "verdicts": "checks:verdicts",
         "quality": "quality:quality",
-        "late": "backfills:late",
     },
     "Repair": {
         "fix": "backfills:fix",
@@ -67,8 +65,6 @@ SECTIONS: dict[str, dict[str, str]] = {
     "Operations": {
         "agent": "agents:agent",
         "alerts": "alerts:alerts",
-        "metrics": "metrics:metrics",
-        "diagnose": "metrics:diagnose",
         "logs": "logs:logs",
         "admin": "admin:admin",
     },
@@ -85,19 +81,34 @@ class Moved:
         below: the verb of a group of before, which is no longer typed.
         options: options of before to what they are called now.
         without: if one of these is given, the option in `now` is not added.
+        alone: options of before that have no value, if the word after NAME is now the value of the option in `now`.
     """
 
     now: str
     below: str = ""
     options: Mapping[str, str] = field(default_factory=dict)
     without: frozenset[str] = frozenset()
+    alone: frozenset[str] = frozenset()
 
     def words(self, given: Sequence[str]) -> list[str]:
         """Return the words that do what the verb of before did with these words after it. Pure."""
         verb, _, option = self.now.partition(" NAME")
         rest = [word.partition("=") for word in (given[1:] if given[:1] == [self.below] else given)]
         added = [] if self.without & {name for name, _, _ in rest} else option.split()[:1]
-        return [*verb.split(), *(f"{self.options.get(name, name)}{sign}{value}" for name, sign, value in rest), *added]
+        typed = [f"{self.options.get(name, name)}{sign}{value}" for name, sign, value in rest]
+        place = self._place_of_value(typed) if self.alone else len(typed)
+        return [*verb.split(), *typed[:place], *added, *typed[place:]]
+
+    def _place_of_value(self, typed: Sequence[str]) -> int:
+        """Return where the second word is that is neither an option nor the value of one. Pure."""
+
+        def takes_next(word: str) -> bool:
+            is_whole = word.startswith("--") or len(word) == 2
+            return word.startswith("-") and is_whole and "=" not in word and word not in self.alone
+
+        pairs = zip(["", *typed], typed, strict=False)
+        plain = [at for at, (before, word) in enumerate(pairs) if word[:1] != "-" and not takes_next(before)]
+        return plain[1] if len(plain) > 1 else len(typed)
 
 
 MOVED: dict[str, Moved] = {
@@ -113,6 +124,13 @@ MOVED: dict[str, Moved] = {
     ),
     "catch-up": Moved("backfill catch-up"),
     "completion": Moved("admin completion"),
+    "diagnose": Moved("status NAME --why"),
+    "export": Moved(
+        "show NAME --write TARGET", alone=frozenset({"--overwrite", "--require-current", "--debug", "-h", "--help"})
+    ),
+    "late": Moved("show NAME --late", "list"),
+    "late queue": Moved("backfill queue", "queue"),
+    "metrics": Moved("agent metrics"),
     "privacy": Moved("admin privacy"),
     "repair": Moved("admin repair"),
     "retention": Moved("admin retention"),
@@ -122,7 +140,7 @@ MOVED: dict[str, Moved] = {
     "upkeep": Moved("admin upkeep"),
     "view": Moved("show NAME --by-key", without=frozenset({"--at", "--history"})),
 }
-"""Verb of before to where its work went; it is not understood any more, and says so."""
+"""Verb of before, or two words of one, to where its work went; it is not understood any more, and says so."""
 
 
 class CommandCatalogue(MutableMapping[str, click.Command]):

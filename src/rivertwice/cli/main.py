@@ -34,10 +34,11 @@ class RootGroup(FriendlyGroup):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command; for a verb of before say which command does its work."""
-        if args[0] in MOVED and self.get_command(ctx, args[0]) is None and not ctx.resilient_parsing:
-            moved, words = MOVED[args[0]], ctx.meta[WORDS]
+        verb = next((verb for verb in (" ".join(args[:2]), args[0]) if verb in MOVED), "")
+        if verb and self.get_command(ctx, args[0]) is None and not ctx.resilient_parsing:
+            moved, words = MOVED[verb], ctx.meta[WORDS]
             command = ["rivertwice", *words[: len(words) - len(args)], *moved.words(args[1:])]
-            ctx.fail(f"`{args[0]}` is now `rivertwice {moved.now}`; run: {shlex.join(command)}")
+            ctx.fail(f"`{verb}` is now `rivertwice {moved.now}`; run: {shlex.join(command)}")
         return super().resolve_command(ctx, args)
 
     def list_commands(self, _ctx: click.Context) -> list[str]:

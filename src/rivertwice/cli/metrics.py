@@ -1,4 +1,4 @@
-"""metrics, diagnose: figures of the streams, the alerts on them, and likely causes."""
+"""agent metrics, and status --why: figures of the streams, the alerts on them, and likely causes."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ HIDDEN = ("pipeline", "at", "partition_lag", "delivery_lag", "delivery_failures"
 
 @click.command(
     epilog=example(
-        "rivertwice metrics flight_delays",
-        "rivertwice metrics --prometheus > /var/lib/node_exporter/rivertwice.prom",
-        "rivertwice metrics --rules > rivertwice.rules.yml",
-        "rivertwice metrics --dashboard > rivertwice.json",
+        "rivertwice agent metrics flight_delays",
+        "rivertwice agent metrics --prometheus > /var/lib/node_exporter/rivertwice.prom",
+        "rivertwice agent metrics --rules > rivertwice.rules.yml",
+        "rivertwice agent metrics --dashboard > rivertwice.json",
     )
 )
 @name_argument(required=False)
@@ -109,13 +109,11 @@ def _text(measures: Measures, alerts: Sequence[AlertState]) -> str:
     return "\n".join([shown, states, *messages])
 
 
-@click.command(epilog=example("rivertwice diagnose", "rivertwice diagnose flight_delays"))
-@name_argument(required=False)
-@pass_frame
-def diagnose(frame: Frame, name: str | None) -> None:
-    """Name likely causes of lag, silence and late rows.
+def show_causes(frame: Frame, name: str | None) -> None:
+    """Show likely causes of lag, silence, late rows, dead letters and stale savepoints; only those that a figure supports.
 
-    It looks at dead letters and stale savepoints too. It names only causes that a figure supports. Exit 3 if something was found.
+    Raises:
+        SystemExit: something was found, or a definition could not be loaded.
     """
     from rivertwice.agent import find_causes
 

@@ -1,4 +1,4 @@
-"""show, query, export, explain: the rows that are served and stored, and why one is what it is."""
+"""show, query, explain: the rows that are served and stored, and why one is what it is."""
 
 from __future__ import annotations
 
@@ -156,16 +156,19 @@ def _rows(
         "rivertwice show account_ledger --by-key",
         "rivertwice show account_ledger --key '{\"account_id\": 42}' --at 2024-01-02T10:00:00Z",
         "rivertwice show account_ledger --key '{\"account_id\": 42}' --history",
+        "rivertwice show order_totals --late",
+        "rivertwice show flight_delays --write delays.parquet --overwrite",
+        "rivertwice show flight_delays --write day.csv --from 2013-06-30 --to 2013-07-01",
     )
 )
 @name_argument()
 @range_options
 @click.option("--key", "key", metavar="JSON", help='Only rows with these values: \'{"origin": "JFK"}\'.')
-@click.option("--columns", metavar="A,B", help="The columns to show.")
+@click.option("--columns", metavar="A,B", help="The columns to show, or to write.")
 @click.option(
     "--limit",
     type=click.IntRange(1),
-    help=f"Maximum number of rows: {_FEW} unless given, {_MOST} at most; with --by-key {_OF_KEYS} unless given, and any number.",
+    help=f"Maximum number of rows: {_FEW} unless given, {_MOST} at most; with --by-key or --late {_OF_KEYS} unless given, and any number.",
 )
 @click.option(
     "--order", type=click.Choice(["newest", "oldest"]), default="newest", show_default=True, help="What comes first."
@@ -184,6 +187,16 @@ def _rows(
     help=f"Of a fold: --by-key as of this event time; an event exactly at it counts. {INSTANT_FORM}.",
 )
 @click.option("--history", is_flag=True, help="Of a fold: every row of every key, in the order of the log.")
+@click.option("--late", is_flag=True, help="The newest late records by address, if late.policy keeps them.")
+@click.option(
+    "--write",
+    "target",
+    type=click.Path(path_type=Path),
+    metavar="TARGET",
+    help="Write all the rows to FILE.jsonl, FILE.csv, FILE.parquet, or a folder, which gets a Parquet file for each day.",
+)
+@click.option("--overwrite", is_flag=True, help="With --write: replace TARGET if it exists.")
+@changes_unasked("with --write a file", because="one that exists is replaced with --overwrite alone")
 @pass_frame
 def show(
     frame: Frame,
@@ -199,6 +212,9 @@ def show(
     by_key: bool,
     at: datetime | None,
     history: bool,
+    late: bool,
+    target: Path | None,
+    overwrite: bool,
 ) -> None:
     """Show rows of NAME: served ones, or another table's.
 
@@ -206,7 +222,23 @@ def show(
     is ordered by. Only the files that can have such rows are read.
 
     --by-key, --at and --history show a fold by its keys instead. --key, which may name some of the key columns, and --limit belong to them too.
+
+    --late lists the records that came after their window had closed: which window each missed, and by which watermark.
+
+    --write writes all rows of the range to a file or a folder instead. They are ordered by time and then by the other columns, so the same rows give the same CSV or JSON Lines, byte for byte.
+    TARGET appears when it is complete. The table may be larger than memory; sorting needs room for it beside TARGET.
     """
+    if target is not None:
+        refuse_beside(("limit", "order", "by_key", "at", "history", "late"), "does not go with --write")
+        rows = _rows(frame, name, table, start, end, key, columns, require_current=require_current)
+        _write_rows(frame, name, rows, target, overwrite=overwrite)
+        return
+    refuse_beside(("overwrite",), "needs --write TARGET")
+    if late:
+        beside = ("start", "end", "key", "columns", "order", "table", "require_current", "by_key", "at", "history")
+        refuse_beside(beside, "does not go with --late")
+        _show_late(frame, name, limit or _OF_KEYS)
+        return
     if by_key or at is not None or history:
         refuse_beside(
             ("start", "end", "columns", "order", "table", "require_current"),
@@ -218,9 +250,7 @@ def show(
 
     limit = limit or _FEW
     if limit > _MOST:
-        message = (
-            f"--limit {limit} is more than {_MOST} rows; `rivertwice export {name} FILE` writes any number to a file"
-        )
+        message = f"--limit {limit} is more than {_MOST} rows; `rivertwice show {name} --write FILE` writes any number to a file"
         raise click.UsageError(message)
     rows = _rows(frame, name, table, start, end, key, columns, require_current=require_current)
     shown = newest_rows(rows, limit, oldest=order == "oldest")
@@ -263,6 +293,54 @@ def _show_by_key(frame: Frame, name: str, key: Row | None, at: datetime | None, 
         lambda: (
             f"{as_table(result.columns, [[row[column] for column in result.columns] for row in shown])}\n"
             f"{len(shown)} of {len(result.rows)} rows, up to batch {result.stamp.timeline}/{result.stamp.batch}"
+        ),
+    )
+
+
+def _show_late(frame: Frame, name: str, limit: int) -> None:
+    """Show the late records by address, with the window that each missed, and by which watermark."""
+    from rivertwice.timeline import path_ledger, read_late_rows
+
+    home = frame.settings.pipeline(frame.known_pipeline(name))
+    rows = read_late_rows(home, path_ledger(home))
+    shown = [
+        {
+            "place": f"{row['topic']}/{row['partition']}@{row['offset']}",
+            "batch": row["batch"].batch,
+            **{key: to_plain(row[key]) for key in ("event_time", "window_start", "window_end", "late_watermark")},
+            "fields": row["fields"],
+        }
+        for row in rows[-limit:]
+    ]
+    columns = ("place", "batch", "event_time", "window_start", "window_end", "late_watermark", "fields")
+    frame.emit(
+        {"pipeline": name, "rows": shown, "total": len(rows)},
+        lambda: (
+            f"{as_table(columns, [[row[key] for key in columns] for row in shown])}\n{len(shown)} of {len(rows)} late rows"
+        ),
+    )
+
+
+def _write_rows(frame: Frame, name: str, rows: Rows, target: Path, *, overwrite: bool) -> None:
+    """Write rows to a file or a folder."""
+    from rivertwice.read import export_rows
+
+    total = rows.count()
+    said = 0
+
+    def progress(read: int) -> None:
+        nonlocal said
+        if read - said >= _PROGRESS_ROWS or (said and read == total):
+            said = read
+            line = f"{read:,} rows read"
+            frame.progress(line if not total else Measured(f"{line} of {total:,}", f"export {name}", read, total))
+
+    report = export_rows(rows, target, overwrite=overwrite, progress=progress)
+    frame.emit(
+        {**to_plain(report), "status": _plain_status(report.status)},
+        lambda: (
+            f"{report.status.describe()}\n{report.target}: {report.rows} rows, {report.bytes} bytes"
+            f"{'' if report.files == 1 else f' in {report.files} files'}, SHA-256 {report.sha256}"
         ),
     )
 
@@ -355,63 +433,6 @@ def _list_views(frame: Frame) -> None:
         return as_table(("view", "stored rows", "columns", "a row is"), cells, right={1})
 
     frame.emit({"views": listed}, text)
-
-
-@click.command(
-    epilog=example(
-        "rivertwice export flight_delays delays.parquet",
-        "rivertwice export flight_delays day.csv --from 2013-06-30 --to 2013-07-01",
-        "rivertwice export flight_delays causes.jsonl --table causes --overwrite",
-    )
-)
-@name_argument()
-@click.argument("target", type=click.Path(path_type=Path))
-@range_options
-@click.option("--key", "key", metavar="JSON", help='Only rows with these values: \'{"origin": "JFK"}\'.')
-@click.option("--columns", metavar="A,B", help="The columns to write.")
-@click.option("--overwrite", is_flag=True, help="Replace TARGET if it exists.")
-@table_option
-@current_option
-@changes_unasked("a file", because="one that exists is replaced with --overwrite alone")
-@pass_frame
-def export(
-    frame: Frame,
-    name: str,
-    target: Path,
-    start: datetime | None,
-    end: datetime | None,
-    key: str | None,
-    columns: str | None,
-    overwrite: bool,
-    table: str,
-    require_current: bool,
-) -> None:
-    """Write rows of NAME to a file or a folder.
-
-    TARGET is FILE.jsonl, FILE.csv, FILE.parquet, or a folder, which gets a Parquet file for each day. Rows are ordered by time and then by the other columns, so the same rows give the same CSV or JSON Lines, byte for byte. TARGET
-    appears when it is complete. The table may be larger than memory; sorting needs room for it beside TARGET.
-    """
-    from rivertwice.read import export_rows
-
-    rows = _rows(frame, name, table, start, end, key, columns, require_current=require_current)
-    total = rows.count()
-    said = 0
-
-    def progress(read: int) -> None:
-        nonlocal said
-        if read - said >= _PROGRESS_ROWS or (said and read == total):
-            said = read
-            line = f"{read:,} rows read"
-            frame.progress(line if not total else Measured(f"{line} of {total:,}", f"export {name}", read, total))
-
-    report = export_rows(rows, target, overwrite=overwrite, progress=progress)
-    frame.emit(
-        {**to_plain(report), "status": _plain_status(report.status)},
-        lambda: (
-            f"{report.status.describe()}\n{report.target}: {report.rows} rows, {report.bytes} bytes"
-            f"{'' if report.files == 1 else f' in {report.files} files'}, SHA-256 {report.sha256}"
-        ),
-    )
 
 
 # explain: one number, with who made it, what it is made of, why it changed and what to do next.

@@ -10,6 +10,7 @@ import click
 from rivertwice.cli.asking import changes_unasked
 from rivertwice.cli.demo import run_steps
 from rivertwice.cli.frame import DEFECT, Frame, as_table, example, pass_frame
+from rivertwice.cli.options import name_argument
 from rivertwice.core import RequestError
 
 if TYPE_CHECKING:
@@ -171,15 +172,34 @@ def _stop_airflow(frame: Frame) -> list[str]:
     return list(stop_airflow(frame.settings) or [])
 
 
-@click.command(epilog=example("rivertwice status", "rivertwice --output json status | jq .pipelines"))
+@click.command(
+    epilog=example(
+        "rivertwice status",
+        "rivertwice status flight_delays",
+        "rivertwice status flight_delays --why",
+        "rivertwice --output json status | jq .pipelines",
+    )
+)
+@name_argument(required=False)
+@click.option(
+    "--why", is_flag=True, help="Measure the streams; name likely causes of what hurts instead. Exit 3 if any."
+)
 @pass_frame
-def status(frame: Frame) -> None:
+def status(frame: Frame, name: str | None, why: bool) -> None:
     """Show everything in one view.
 
     It has the services, and per pipeline the desired and the observed state.
+
+    --why names likely causes of lag, silence, late rows, dead letters and stale savepoints: only those that a figure supports.
     """
+    if why:
+        from rivertwice.cli.metrics import show_causes
+
+        show_causes(frame, name)
+        return
     from rivertwice.cli.status import status_text, view_home
     from rivertwice.core import utc_now
 
-    view = view_home(frame.settings, utc_now())
+    names = frame.settings.pipeline_names() if name is None else [frame.known_pipeline(name)]
+    view = view_home(frame.settings, names, utc_now())
     frame.emit(view, lambda: status_text(view))

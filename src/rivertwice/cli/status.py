@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -192,8 +192,8 @@ def _reconciled(reconcile: Mapping[str, Any] | Unreadable | None) -> str | None:
     return " ".join(f"{verdict} {count}" for verdict, count in stream.items() if isinstance(count, int) and count)
 
 
-def view_home(settings: Settings, now: datetime) -> HomeStatus:
-    """Return the services of a home, and its pipelines."""
+def view_home(settings: Settings, names: Iterable[str], now: datetime) -> HomeStatus:
+    """Return the services of a home, and these pipelines."""
     agent, engine = agent_status(settings), engine_status(settings)
     return HomeStatus(
         str(settings.home),
@@ -208,7 +208,7 @@ def view_home(settings: Settings, now: datetime) -> HomeStatus:
                 **vars(view_pipeline(settings, name, now, versions=True)),
                 now=view_now(settings, name, now),
             )
-            for name in settings.pipeline_names()
+            for name in names
         ),
     )
 

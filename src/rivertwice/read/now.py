@@ -440,7 +440,7 @@ def _with_driver(facts: Facts, now: datetime) -> Iterator[Problem]:
             what,
             view.lag_at,
             "",
-            f"`rivertwice metrics {facts.name}` asks Kafka; is the broker up?",
+            f"`rivertwice agent metrics {facts.name}` asks Kafka; is the broker up?",
             "health",
         )
         return
@@ -468,7 +468,7 @@ def _lag(facts: Facts) -> Iterator[Problem]:
             what,
             None,
             touches,
-            f"`rivertwice diagnose {facts.name}`",
+            f"`rivertwice status {facts.name} --why`",
             "health",
             covers=covers,
         )

@@ -124,7 +124,7 @@ def _names_in(connection: Any, sql: str) -> tuple[list[str], set[str]]:
     if tree["error"]:
         position = tree.get("position")
         if position is None:
-            message = f"{_short(sql)!r} is not a query: only SELECT runs here, and nothing is written; `rivertwice export` writes files"
+            message = f"{_short(sql)!r} is not a query: only SELECT runs here, and nothing is written; `rivertwice show NAME --write FILE` writes files"
             raise RequestError(message)
         message = f"{tree['error_message']}\n{_pointer(sql, int(position))}"
         raise RequestError(message)

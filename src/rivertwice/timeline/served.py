@@ -575,7 +575,7 @@ def wait_served(home: PipelineHome, sequence: int, timeout: float, batch: tuple[
 
 
 def export_sha256(home: PipelineHome) -> str:
-    """Return the SHA-256 of the served table's rows as `rivertwice export NAME FILE.jsonl` writes them.
+    """Return the SHA-256 of the served table's rows as `rivertwice show NAME --write FILE.jsonl` writes them.
 
     The stamp is in the commit, not in the rows: a head move that changes no served row does not change the hash.
 

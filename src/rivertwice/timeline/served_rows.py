@@ -135,7 +135,7 @@ def read_corrections(home: PipelineHome, publications: Sequence[Publication]) ->
     return Table(home.tables.corrections).read(matching=Where("_backfill").is_among(names))
 
 
-# Rows as lines of JSON: what `rivertwice export` writes, and what two tables with the same rows have in common.
+# Rows as lines of JSON: what `rivertwice show --write` writes, and what two tables with the same rows have in common.
 
 OWN_COLUMNS = frozenset({"_format", "_day"})
 """Columns that serve the storage alone; they are left out of an export unless they are named."""

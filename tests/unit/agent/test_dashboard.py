@@ -49,7 +49,7 @@ def names(query: str) -> set[str]:
 
 
 def test_the_command_prints_the_dashboard() -> None:
-    printed = CliRunner().invoke(cli, ["metrics", "--dashboard"])
+    printed = CliRunner().invoke(cli, ["agent", "metrics", "--dashboard"])
     assert (printed.exit_code, printed.output) == (0, dashboard())
 
 
@@ -106,7 +106,7 @@ def test_promtool_reads_every_query_of_the_dashboard(promtool: str, tmp_path: Pa
 def test_the_shipped_rules_are_of_our_pipelines_and_promtool_accepts_them(promtool: str) -> None:
     limits = {name: definition.alerts for name, definition in load_all(REPOSITORY / "pipelines").items()}
     assert (PROMETHEUS / "rivertwice.rules.yml").read_text() == alerting_rules(limits), (
-        "write `rivertwice metrics --rules` to it"
+        "write `rivertwice agent metrics --rules` to it"
     )
     assert "SUCCESS" in ask(promtool, "check", "rules", "rivertwice.rules.yml")
 

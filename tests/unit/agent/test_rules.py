@@ -104,7 +104,7 @@ def test_a_stream_that_nobody_wants_running_fires_nothing() -> None:
 def test_the_message_names_fact_value_limit_and_remedy() -> None:
     (found,) = firing(judge_alerts(replace(QUIET, lag_records=5000), LIMITS))
     assert found.message.startswith("5,000 records wait to be read (limit 100); ")
-    assert "rivertwice diagnose" in found.message
+    assert "rivertwice status --why" in found.message
 
 
 @pytest.mark.parametrize(

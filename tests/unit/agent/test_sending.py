@@ -96,7 +96,7 @@ def test_one_fact_is_one_message_and_one_more_when_it_is_over(world: World, hook
     assert last["until"] == "2026-11-21T13:00:00Z"
     assert last["resolution"] == "latency is 1"
     assert first["meaning"] == "what is served is right, and newer windows come later than usual"
-    assert first["next"].endswith(" diagnose p")
+    assert first["next"].endswith(" status p --why")
     assert alerts_of(world.settings).state().alerts == ()
 
 
@@ -217,7 +217,7 @@ def test_slack_gets_a_text_whose_markup_is_escaped(tmp_path: Path, hook: Hook) -
     assert since == "Since: 2026-11-21T12:00:00Z"
     assert served.startswith("Served numbers: what is served stays right, and gets older")
     assert following.startswith("Next: rivertwice --project ")
-    assert following.endswith("/home dir' diagnose p")
+    assert following.endswith("/home dir' status p --why")
 
 
 def test_an_alert_is_two_mails_of_which_the_second_answers_the_first(tmp_path: Path) -> None:

@@ -44,8 +44,8 @@ GOLDEN = REPOSITORY / "tests/golden/answers.json"
 LATE = datetime(2026, 1, 7, tzinfo=UTC)
 COMMANDS = (
     "status", "pipelines", "show p --limit 3", "show p --table ledger --limit 2", "verdicts p --limit 3", "verdicts p --causes --limit 2",
-    "quality p", "backfill list p", "late list p", "savepoint list p", "version list p", "dead list p", "dead show p flights/0@1",
-    "alerts", "agent events", "metrics p", "diagnose p", "verdicts p --accepted", "explain p 2026-01-02T08:00:00Z k001", "query --views",
+    "quality p", "backfill list p", "show p --late", "savepoint list p", "version list p", "dead list p", "dead show p flights/0@1",
+    "alerts", "agent events", "agent metrics p", "status p --why", "verdicts p --accepted", "explain p 2026-01-02T08:00:00Z k001", "query --views",
 )  # fmt: skip
 ROUTES = (
     "overview", "summary", "series", "logs", "correctness", "heatmap", "heatmap?pair=stream", "lateness", "plan", "backfills", "timelines",

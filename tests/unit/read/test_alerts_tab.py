@@ -56,7 +56,7 @@ def test_an_alert_has_its_next_act_or_command_and_says_who_was_informed() -> Non
     )["open"]
     assert (late["acts"], late["sent_to"], late["waits_for"]) == (["repair"], ["ops"], ["pager"])
     assert lag["acts"] == []
-    assert lag["command"].endswith("diagnose p")
+    assert lag["command"].endswith("status p --why")
     assert lag["meaning"]
 
 

@@ -1,4 +1,4 @@
-"""`rivertwice export`: all rows in a file or none, in order, the same bytes for the same rows."""
+"""`rivertwice show --write`: all rows in a file or none, in order, the same bytes for the same rows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NAMES = SCHEMA.names[1:]
 
 
 def exported(settings: Any, target: Path, *options: str) -> dict[str, Any]:
-    result = runner(settings)("export", "p", str(target), *options, output="json")
+    result = runner(settings)("show", "p", "--write", str(target), *options, output="json")
     assert result.exit_code == 0, result.output
     report: dict[str, Any] = json.loads(result.stdout)
     return report
@@ -95,7 +95,7 @@ def test_a_target_that_exists_is_left_unless_it_may_be_replaced(tmp_path: Path) 
     settings, _ = make_served(tmp_path, days=1)
     target = tmp_path / "rows.csv"
     target.write_text("mine")
-    refused = runner(settings)("export", "p", str(target))
+    refused = runner(settings)("show", "p", "--write", str(target))
     assert refused.exit_code == 1
     assert "exists and was left as it is; to replace it, run the command again with --overwrite" in refused.output
     assert target.read_text() == "mine"
@@ -108,7 +108,7 @@ def test_a_folder_that_holds_other_things_is_not_replaced(tmp_path: Path) -> Non
     assert exported(settings, folder)["files"] == 1
     assert exported(settings, folder, "--overwrite")["files"] == 1
     (folder / "thesis.txt").write_text("mine")
-    refused = runner(settings)("export", "p", str(folder), "--overwrite")
+    refused = runner(settings)("show", "p", "--write", str(folder), "--overwrite")
     assert refused.exit_code == 1
     assert "holds more than an export" in refused.output
     assert (folder / "thesis.txt").read_text() == "mine"
@@ -125,7 +125,7 @@ def test_an_export_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(JsonLines, "write", full)
-    refused = runner(settings)("export", "p", str(target), "--overwrite")
+    refused = runner(settings)("show", "p", "--write", str(target), "--overwrite")
     assert refused.exit_code == 1
     assert "No space left on device" in refused.output
     assert target.read_text() == "before"
@@ -138,9 +138,25 @@ def test_an_export_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch:
 )
 def test_a_target_that_cannot_be_written_is_refused(tmp_path: Path, target: str, words: str) -> None:
     settings, _ = make_served(tmp_path, days=1)
-    refused = runner(settings)("export", "p", str(tmp_path / target))
+    refused = runner(settings)("show", "p", "--write", str(tmp_path / target))
     assert refused.exit_code == 1
     assert words in refused.output
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--write", "rows.csv", "--limit", "5"), "--limit does not go with --write"),
+        (("--write", "rows.csv", "--late"), "--late does not go with --write"),
+        (("--late", "--table", "ledger"), "--table does not go with --late"),
+        (("--overwrite",), "--overwrite needs --write TARGET"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(tmp_path: Path, options: tuple[str, ...], said: str) -> None:
+    settings, _ = make_served(tmp_path, days=1)
+    refused = runner(settings)("show", "p", *options)
+    assert refused.exit_code == 2
+    assert said in refused.output
 
 
 def test_values_of_every_type_are_written(tmp_path: Path) -> None:

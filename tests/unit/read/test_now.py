@@ -88,7 +88,7 @@ CASES: list[tuple[str, Facts, str, tuple[str, ...]]] = [
      ("The disk of the home is full", "since 2026-11-27 02:50:00 UTC", "no new window is added", "free space")),
     ("disk full before any alert", replace(WELL, has_room=False), BAD, ("The disk of the home is full",)),
     ("lag grows", with_stream({}, {"lag": 9_000, "catch_up_s": None}), WARN,
-     ("9,000 records wait and the lag does not shrink, while 50 a second arrive", "`rivertwice diagnose flights`")),
+     ("9,000 records wait and the lag does not shrink, while 50 a second arrive", "`rivertwice status flights --why`")),
     ("lag is not known", with_stream({}, {"lag_age_s": 40.0, "lag_at": ago(seconds=40)}), WARN,
      ("gets no answer from Kafka", "since 2026-11-27 02:59:20 UTC")),
     ("restoring", with_stream({**DOWN, "state": "restoring", "memory": Memory(fall_back=FallBack(5, 0.0, ago(minutes=1), 1))}), WARN,

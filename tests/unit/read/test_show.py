@@ -204,7 +204,7 @@ def test_a_table_shows_so_many_rows_at_most(run: Run) -> None:
     assert run("show", "p", "--limit", "10000").exit_code == 0
     result = run("show", "p", "--limit", "10001")
     assert result.exit_code == 2
-    assert "`rivertwice export p FILE` writes any number" in result.output
+    assert "`rivertwice show p --write FILE` writes any number" in result.output
 
 
 def test_nothing_served_yet_is_said_so(tmp_path: Path) -> None:
@@ -244,7 +244,7 @@ def behind(tmp_path: Path) -> Settings:
     "words",
     [
         ("show", "p"),
-        ("export", "p", "TARGET/rows.jsonl"),
+        ("show", "p", "--write", "TARGET/rows.jsonl"),
         ("query", "SELECT k FROM p"),
         ("query", "WITH one AS (SELECT k FROM p) SELECT * FROM one"),
     ],

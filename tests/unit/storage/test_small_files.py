@@ -75,7 +75,7 @@ def test_a_file_that_cannot_be_decoded_is_named(tmp_path, data):
 @pytest.mark.parametrize(
     ("name", "command", "remedy"),
     [
-        ("timelines/t1/timeline.json", ["late", "list", "p"], "put the file back from a backup"),
+        ("timelines/t1/timeline.json", ["show", "p", "--late"], "put the file back from a backup"),
         ("intent.json", ["status"], "remove it (`rm "),
         ("exit.json", ["status"], "remove it (`rm "),
         ("heartbeat.json", ["status"], "remove it (`rm "),

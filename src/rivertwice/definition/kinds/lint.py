@@ -130,7 +130,7 @@ class WindowLint:
         """Return the effect of a silent source on the watermark; empty if there is only one source."""
         if len(definition.streams) == 1:
             return []
-        shows = f"`rivertwice diagnose {definition.name}` names a silent one"
+        shows = f"`rivertwice status {definition.name} --why` names a silent one"
         if definition.watermark_policy == "min":
             text = "the slowest source holds the watermark back, so a source that falls silent keeps every window open"
             remedy = f"{shows}; let it send a record now and then, or say watermark_policy: max"
@@ -193,9 +193,9 @@ def lifted(definition: Definition, check: str) -> LintFinding:
 
 def shows_lag(name: str) -> str:
     """Return which command shows whether keys divide the work."""
-    return f"`rivertwice diagnose {name}` shows a stream that cannot follow"
+    return f"`rivertwice status {name} --why` shows a stream that cannot follow"
 
 
 def shows_state(name: str) -> str:
     """Return which command shows how large the state is."""
-    return f"`rivertwice metrics {name}` shows the rows and bytes of the state"
+    return f"`rivertwice agent metrics {name}` shows the rows and bytes of the state"
