@@ -16,7 +16,7 @@ from rivertwice.core import RequestError, to_plain
 
 if TYPE_CHECKING:
     from rivertwice.definition import Definition
-    from rivertwice.local import FileOptions
+    from rivertwice.local import ClosingHeartbeat, FileOptions
 
 _OPTIONS = (
     click.option("--delimiter", metavar="CHARACTER", help="Of a CSV file: `;`, `|`, tab; default: sniffed."),
@@ -105,7 +105,7 @@ def send(
     A window closes when later records move the watermark past its end, so the last windows of a file stay open. --close ends them with a heartbeat: a record that moves the watermark and is not counted. The definition says
     how it looks (`heartbeat`); `init --from-file` writes that. Records of a closed window that come later are late.
     """
-    from rivertwice.core import utc_now
+    from rivertwice.core import to_iso, utc_now
     from rivertwice.definition import create_topics, load_definition
     from rivertwice.local import plan_file
 
@@ -138,8 +138,13 @@ def send(
 
         read = wait_caught_up(frame, name, asked_at, timeout)
         if close:
-            result["heartbeat"], closed = _close(frame, definition, read.watermark)
-            said_so.append(closed)
+            closing = _close(frame, definition, read.watermark)
+            result["heartbeat"], until = to_plain(closing), to_iso(closing.closed_until)
+            said_so.append(
+                f"a heartbeat closes the windows up to {until}"
+                if closing.sent
+                else f"all windows up to {until} are closed already"
+            )
             read = wait_caught_up(frame, name, asked_at, timeout)
         result["stream"] = to_plain(read)
         said_so.append(f"{name} has read them: {read.emitted} rows emitted, {read.dead} dead letters")
@@ -159,16 +164,12 @@ def _refuse_to_close(definition: Definition) -> None:
         raise RequestError(message)
 
 
-def _close(frame: Frame, definition: Definition, watermark: str | None) -> tuple[dict[str, Any], str]:
-    from rivertwice.core import EPOCH, parse_iso, to_iso, utc_now
-    from rivertwice.local import send_heartbeat
+def _close(frame: Frame, definition: Definition, watermark: str | None) -> ClosingHeartbeat:
+    from rivertwice.core import EPOCH, parse_iso, utc_now
+    from rivertwice.local import ClosingHeartbeat
 
     _, source = definition.source
     if watermark is None or parse_iso(watermark) <= EPOCH:
         message = f"{definition.name} has read no record yet, so it has no window to close; send a file: `rivertwice send {definition.name} FILE --close`"
         raise RequestError(message)
-    closing = send_heartbeat(frame.settings, definition, parse_iso(watermark) + source.watermark, utc_now())
-    until = to_iso(closing.closed_until)
-    if not closing.sent:
-        return to_plain(closing), f"all windows up to {until} are closed already"
-    return to_plain(closing), f"a heartbeat closes the windows up to {until}"
+    return ClosingHeartbeat.send(frame.settings, definition, parse_iso(watermark) + source.watermark, utc_now())

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         setup_steps,
     )
     from rivertwice.local.look import Look
-    from rivertwice.local.produce import SAMPLE_FILE, plan_file, send_heartbeat, send_sample
+    from rivertwice.local.produce import SAMPLE_FILE, ClosingHeartbeat, plan_file, send_sample
     from rivertwice.local.read_file import FileOptions, field_name, sample_file
     from rivertwice.local.read_topic import sample_from_topic
     from rivertwice.local.sample import ORDERS, TOPIC, RecordSample

@@ -211,52 +211,55 @@ class ClosingHeartbeat:
     closed_until: datetime
     sent: bool
 
+    @classmethod
+    def after(cls, definition: Definition, newest: datetime) -> ClosingHeartbeat:
+        """Return the heartbeat that closes all windows of the records up to the newest event time. Pure."""
+        _, source = definition.source
+        end_ms = definition.window.last_end_ms(to_ms(newest) + 1)
+        assert end_ms is not None  # a source has heartbeats only where a watermark closes windows
+        end = from_ms(end_ms)
+        unit = timedelta(microseconds=max(MICROS[source.epochs.get(source.event_time, "ms")], MICROS["ms"]))
+        at = end + source.watermark + _PAST_THE_END
+        return cls(at + (EPOCH - at) % unit, end, sent=True)
 
-def closing_heartbeat(definition: Definition, newest: datetime) -> ClosingHeartbeat:
-    """Return the heartbeat that closes all windows of the records up to the newest event time. Pure."""
-    _, source = definition.source
-    end_ms = definition.window.last_end_ms(to_ms(newest) + 1)
-    assert end_ms is not None  # a source has heartbeats only where a watermark closes windows
-    end = from_ms(end_ms)
-    unit = timedelta(microseconds=max(MICROS[source.epochs.get(source.event_time, "ms")], MICROS["ms"]))
-    at = end + source.watermark + _PAST_THE_END
-    return ClosingHeartbeat(at + (EPOCH - at) % unit, end, sent=True)
+    @classmethod
+    def send(cls, settings: Settings, definition: Definition, newest: datetime, now: datetime) -> ClosingHeartbeat:
+        """Send the heartbeat that closes all windows of the records that the stream has read.
 
+        Its event time is noted before it is sent, so that a repeated call does not push the watermark further.
 
-def send_heartbeat(settings: Settings, definition: Definition, newest: datetime, now: datetime) -> ClosingHeartbeat:
-    """Send the heartbeat that closes all windows of the records that the stream has read.
+        Args:
+            settings: the cluster, and the home where it is noted.
+            definition: with one source, which declares heartbeats.
+            newest: the newest event time that the stream has read.
+            now: the record's timestamp.
 
-    Its event time is noted before it is sent, so that a repeated call does not push the watermark further.
-
-    Args:
-        settings: the cluster, and the home where it is noted.
-        definition: with one source, which declares heartbeats.
-        newest: the newest event time that the stream has read.
-        now: the record's timestamp.
-
-    Raises:
-        RequestError: it would be further in the future than the source accepts.
-        ServiceError: it was not acknowledged.
-    """
-    _, source = definition.source
-    note, topic_id = settings.home / "sent" / f"{source.topic}-heartbeat.json", kafka.topic_id(settings, source.topic)
-    begun = kafka.end_offsets(settings, source.topic)
-    last = read_json(note) or {}
-    is_of_topic = last.get("format") == FORMAT and last.get("topic_id") == topic_id
-    if is_of_topic and last["at"] == to_iso(newest) and sum(begun.values()) == last["records"] + 1:
-        return ClosingHeartbeat(newest, parse_iso(last["closed_until"]), sent=False)
-    closing = closing_heartbeat(definition, newest)
-    if closing.at > now + source.max_future:
-        message = (
-            f"the heartbeat that closes the windows up to {to_iso(closing.closed_until)} has the event time {to_iso(closing.at)}, and {source.topic} accepts event times "
-            f"at most {format_duration(source.max_future)} (max_future) after a record's own timestamp; the same command works from {to_iso(closing.at - source.max_future)} on"
+        Raises:
+            RequestError: it would be further in the future than the source accepts.
+            ServiceError: it was not acknowledged.
+        """
+        _, source = definition.source
+        note, topic_id = (
+            settings.home / "sent" / f"{source.topic}-heartbeat.json",
+            kafka.topic_id(settings, source.topic),
         )
-        raise RequestError(message)
-    note.parent.mkdir(parents=True, exist_ok=True)
-    stored = {"format": FORMAT, "topic_id": topic_id, "records": sum(begun.values()), "at": to_iso(closing.at)}
-    replace_json(note, {**stored, "closed_until": to_iso(closing.closed_until)})
-    send_records(settings, source.topic, [heartbeat_record(source, closing.at, now)])
-    return closing
+        begun = kafka.end_offsets(settings, source.topic)
+        last = read_json(note) or {}
+        is_of_topic = last.get("format") == FORMAT and last.get("topic_id") == topic_id
+        if is_of_topic and last["at"] == to_iso(newest) and sum(begun.values()) == last["records"] + 1:
+            return cls(newest, parse_iso(last["closed_until"]), sent=False)
+        closing = cls.after(definition, newest)
+        if closing.at > now + source.max_future:
+            message = (
+                f"the heartbeat that closes the windows up to {to_iso(closing.closed_until)} has the event time {to_iso(closing.at)}, and {source.topic} accepts event times "
+                f"at most {format_duration(source.max_future)} (max_future) after a record's own timestamp; the same command works from {to_iso(closing.at - source.max_future)} on"
+            )
+            raise RequestError(message)
+        note.parent.mkdir(parents=True, exist_ok=True)
+        stored = {"format": FORMAT, "topic_id": topic_id, "records": sum(begun.values()), "at": to_iso(closing.at)}
+        replace_json(note, {**stored, "closed_until": to_iso(closing.closed_until)})
+        send_records(settings, source.topic, [heartbeat_record(source, closing.at, now)])
+        return closing
 
 
 def heartbeat_record(source: Source, at: datetime, now: datetime) -> FileRecord:

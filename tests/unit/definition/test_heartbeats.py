@@ -14,7 +14,7 @@ from rivertwice.core.errors import DefinitionError
 from rivertwice.core.instants import EPOCH, to_iso
 from rivertwice.definition.definition import Definition, parse_files
 from rivertwice.definition.fingerprint import fingerprint_of
-from rivertwice.local.produce import closing_heartbeat, heartbeat_record
+from rivertwice.local.produce import ClosingHeartbeat, heartbeat_record
 
 NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
 SQL = "SELECT window.start AS window_start, window.end AS window_end, k, count(*) AS n FROM events GROUP BY window(at, '1 hour'), k"
@@ -78,7 +78,7 @@ def test_the_closing_heartbeat_moves_the_watermark_past_every_window_that_has_a_
 ) -> None:
     change, sql = KINDS[kind]
     definition = define("heartbeat: {beat: true}", change=change, sql=sql)
-    closing = closing_heartbeat(definition, newest)
+    closing = ClosingHeartbeat.after(definition, newest)
     watermark = closing.at - definition.source[1].watermark
     assert closing.closed_until > newest
     assert closing.closed_until <= newest + definition.window.length
@@ -93,7 +93,7 @@ def test_a_heartbeat_has_its_values_its_time_and_plain_values_for_the_rest_that_
     assert record.timestamp_ms == (NOW - EPOCH) // timedelta(milliseconds=1) + 3_600_000
     nested = ("    required: [k]", "    required: [k, n2]\n    paths: {at: meta.ts, n2: meta.n}\n    epochs: {at: s}")
     definition = define("heartbeat: {beat: true}", change=nested)
-    closing = closing_heartbeat(definition, NOW)
+    closing = ClosingHeartbeat.after(definition, NOW)
     assert closing.at == closing.closed_until + timedelta(hours=1, seconds=1)  # whole seconds, as the records have them
     record = heartbeat_record(definition.source[1], closing.at, NOW)
     seconds = (closing.at - EPOCH) // timedelta(seconds=1)
