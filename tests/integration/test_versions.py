@@ -215,7 +215,7 @@ def test_other_windows_or_keys_go_the_whole_way_by_the_commands_that_are_printed
     assert printed(compared.output, "rivertwice version serve") == accept
     for name in (OLD, NEW):
         rebuild(settings, name)
-    lacking = invoke_warm(settings, *accept, "--yes")
+    lacking = invoke_warm(settings, *accept, "--dry-run")
     assert lacking.exit_code == 1
     for name in (NEW, OLD):
         run_command_warm(settings, *printed(lacking.output, f"rivertwice reconcile {name}"))
