@@ -362,6 +362,8 @@ def _refuse_repeated_keys(node: yaml.Node | None, path: str) -> None:
     if isinstance(node, yaml.MappingNode):
         keys: set[str] = set()
         for key, item in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                continue  # no value of Python: it is refused by its name
             if key.value in keys:
                 message = f"{path}: {place(key.start_mark)}: {key.value!r} is given again; YAML would drop the first: remove one"
                 raise DefinitionError(message)
