@@ -128,7 +128,7 @@ def place(request: pytest.FixtureRequest, tmp_path, monkeypatch: pytest.MonkeyPa
 
 @pytest.fixture
 def on_moto() -> bool:
-    """Whether the test runs on moto, whose If-Match loses races; ask for it after the place."""
+    """Whether the test runs on moto, which loses races; ask for it after the place."""
     return os.environ.get("AWS_ACCESS_KEY_ID") == MOTO_KEY
 
 

@@ -41,7 +41,9 @@ def test_put_if_absent_keeps_the_first(store):
     assert store.get("m.json") == b"first"
 
 
-def test_of_many_racers_exactly_one_creates_the_object(store, racers):
+def test_of_many_racers_exactly_one_creates_the_object(store, racers, on_moto):
+    if on_moto:
+        pytest.skip("moto lets two of racing writers win now and then; it is for single writers")
     for turn in range(ROUNDS):
         key = f"race/{turn}"
         won = racers(RACERS, lambda number, key=key: store.put_if_absent(key, b"%d" % number))
@@ -68,7 +70,7 @@ def test_what_is_gone_cannot_be_replaced(store):
 
 def test_of_many_racers_exactly_one_replaces_a_version(store, racers, on_moto):
     if on_moto:
-        pytest.skip("moto's If-Match lets two of racing writers win now and then; it is for single writers")
+        pytest.skip("moto lets two of racing writers win now and then; it is for single writers")
     store.put("lease", b"start")
     for _ in range(ROUNDS):
         seen = store.get_versioned("lease")
