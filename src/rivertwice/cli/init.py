@@ -281,7 +281,16 @@ def _text(project: Path, guess: Guess | None, written: list[WrittenFile], file: 
         )
         parts.append(f"next: rivertwice lint {guess.name}, which names what is missing")
     elif file is not None:
-        send = shlex.join(["rivertwice", "send", guess.name, str(file), *guess.sample.said, "--wait"])
+        send = shlex.join(
+            [
+                "rivertwice",
+                "send",
+                guess.name,
+                str(file),
+                *guess.sample.said,
+                "--close" if guess.has_heartbeat else "--wait",
+            ]
+        )
         parts.append(f"next: rivertwice up; rivertwice start {guess.name}; {send}; rivertwice fix {guess.name}")
     else:
         parts.append(f"next: rivertwice up; rivertwice test {guess.name}; README.md has the rest")

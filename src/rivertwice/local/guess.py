@@ -27,6 +27,8 @@ from rivertwice.local.sample import ISO, RecordSample, as_instant, is_time_name,
 
 # Event time and keys, chosen among the fields of a sample. Pure.
 
+HEARTBEAT = "is_heartbeat"
+"""The field by which a guessed definition knows a heartbeat."""
 _EVENT_WHERE = "pipeline.yaml: event_time, and window() in transform.sql"
 _KEY_WHERE = "pipeline.yaml: keys, and GROUP BY in transform.sql"
 MOST_ABSENT = 0.2
@@ -533,6 +535,12 @@ class Guess:
     def declared(self) -> list[FieldGuess]:
         """The fields that the definition declares."""
         return [each for each in self.fields if each.kind is not None]
+
+    @property
+    def has_heartbeat(self) -> bool:
+        """Whether the definition declares heartbeats: for windows over a file, after whose last record nothing comes that closes them."""
+        is_free = all(each.name != HEARTBEAT for each in self.fields)
+        return self.table is None and self.sample.is_file and self.sample.encoding.format == "json" and is_free
 
     @property
     def gaps(self) -> list[str]:

@@ -15,15 +15,13 @@ from rivertwice.core import RequestError, did_you_mean, find_shipped
 from rivertwice.definition import MOST_EXACT, decimal_digits, format_duration
 from rivertwice.local.changes import render_fold, render_table
 from rivertwice.local.first_case import make_cases
-from rivertwice.local.guess import YAML, Guess, GuessReason, Overrides, make_guess
+from rivertwice.local.guess import HEARTBEAT, YAML, Guess, GuessReason, Overrides, make_guess
 from rivertwice.local.produce import SAMPLE_FILE
 from rivertwice.local.sample import BATCH, TOPIC, orders_sample, orders_text
 
 # The texts of a guessed definition: `pipeline.yaml` and `transform.sql`. Pure.
 
 GAP = "TODO"
-HEARTBEAT = "is_heartbeat"
-"""The field by which a guessed definition knows a heartbeat."""
 _WIDTH = 110
 _WORDS = frozenset({
     "all", "and", "any", "as", "between", "both", "by", "case", "cast", "check", "collate", "column", "create",
@@ -99,7 +97,7 @@ def render_yaml(guess: Guess) -> str:
             [
                 f"    heartbeat: {{{HEARTBEAT}: true}} # closes the last windows, counted nowhere: `rivertwice send {guess.name} --close`"
             ]
-            if _has_heartbeat(guess)
+            if guess.has_heartbeat
             else []
         ),
         "",
@@ -146,15 +144,9 @@ def _schema_lines(guess: Guess) -> list[str]:
             else each.name
         )
         lines.append(f"      {key}: {each.kind} # for instance {example}{absent}")
-    if _has_heartbeat(guess):
+    if guess.has_heartbeat:
         lines.append(f"      {HEARTBEAT}: boolean # of heartbeats alone")
     return lines or ["      {}"]
-
-
-def _has_heartbeat(guess: Guess) -> bool:
-    """Say whether heartbeats are declared: for a file, after whose last record nothing comes that would close a window."""
-    is_free = all(each.name != HEARTBEAT for each in guess.fields)
-    return guess.sample.is_file and guess.sample.encoding.format == "json" and is_free
 
 
 def _epoch_lines(guess: Guess) -> list[str]:
@@ -359,7 +351,7 @@ def render_readme(guess: Guess | None, *, has_sample: bool = False) -> str:
         "```sh",
         *up,
         f"rivertwice start {name} --wait # until the stream has read what is in the log now",
-        *([f"rivertwice send {name} --close # close the file's last windows"] if _has_heartbeat(guess) else []),
+        *([f"rivertwice send {name} --close # close the file's last windows"] if guess.has_heartbeat else []),
         f"rivertwice reconcile {name} # recompute, and name the cause of every row that differs",
         f"rivertwice show {name}{' --by-key # the table' if guess.table else ' # the rows that are served'}",
         f"rivertwice lint {name} # is the definition accepted, and what does it promise?",
