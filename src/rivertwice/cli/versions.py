@@ -378,7 +378,7 @@ def end_alerts(settings: Settings, name: str, now: datetime) -> None:
 
 def begin_beside(frame: Frame, name: str, timeout: int, consent: Consent, *, recompute: bool) -> None:
     """Show what a new version of a pipeline would do, or begin it and compute its past."""
-    from rivertwice.definition import WayKind
+    from rivertwice.definition import WayKind, create_topics
     from rivertwice.versions import find_wanted
 
     _require_pipeline(frame, name)
@@ -386,6 +386,8 @@ def begin_beside(frame: Frame, name: str, timeout: int, consent: Consent, *, rec
     if wanted.way.kind == WayKind.ACCEPTED:
         frame.progress(wanted.way.explain_accepted(wanted.new.definition.name))
     if consent.given(name, f"Begin a new version beside {name}?", lambda: _plan(frame, name, recompute=recompute)):
+        if set(wanted.new.definition.topics) - set(wanted.old.definition.topics):
+            create_topics(frame.settings, [wanted.new.definition])
         _begin(frame, name, timeout, recompute=recompute)
 
 
