@@ -159,6 +159,8 @@ def test_after_a_failed_audit_the_same_work_gets_another_id():
     again = plan_backfill(asked(0, 3), view(failed=frozenset({plan.id})))
     assert again.id != plan.id
     assert (again.attempt, again.chunks) == (1, plan.chunks)
+    assert "attempt    2: the audit of the same work failed before" in explain_plan(again)
+    assert "attempt" not in explain_plan(plan)
 
 
 def test_the_plan_names_the_publications_it_replaces_and_no_others():

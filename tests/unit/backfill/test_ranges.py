@@ -56,3 +56,4 @@ def test_coalescing_covers_the_ranges_in_few_runs_and_adds_only_holes(ranges, ga
 def test_the_smallest_holes_are_closed_first():
     assert coalesce([(0, 1), (2, 3), (10, 11), (13, 14)], 0, 3) == ((0, 3), (10, 11), (13, 14))
     assert coalesce([(0, 1), (2, 3), (10, 11), (13, 14)], 2, 9) == ((0, 3), (10, 14))
+    assert coalesce([(0, 10), (11, 12), (14, 15)], 0, 2) == ((0, 12), (14, 15))  # a hole begins where a range ends

@@ -183,3 +183,15 @@ def test_all_batches_of_one_definition_can_be_replayed_from_the_beginning() -> N
         require_one_definition(AT_2, [], {"b"})
     with pytest.raises(FingerprintError, match="batch 1 of p was made by bundle new"):
         require_one_definition(AT_2, [row(0), row(1, bundle="new")], {"b"})
+
+
+def test_offsets_without_a_record_move_later_ones_up_and_no_earlier_ones():
+    topic = ReplayTopic("scratch", "flights", {"0": 10}, {"0": [(20, 3), (30, 5)]})
+    assert [topic.place("0", offset) for offset in (5, 15, 20, 25, 30, 40)] == [0, 5, 7, 12, 15, 25]
+    assert ReplayTopics((topic,)).has_absent
+    assert not ReplayTopics((replace(topic, absent={}),)).has_absent
+
+
+def test_a_proof_replays_what_is_asked_where_nothing_was_purged():
+    assert select_proof_end(0, wanted=1, committed=9, retained=0) == 1
+    assert select_proof_end(0, wanted=1, committed=9, retained=1) == 3
