@@ -178,9 +178,11 @@ def test_a_shops_file_is_served_to_the_cent_and_to_its_last_window_by_six_comman
     assert (checked["records"], checked["sent"]) == (3_000, False)
     sent = run("send", "sales", str(file), *zone, "--close")
     assert (sent["records"], sent["stream"]["dead"], sent["heartbeat"]["sent"]) == (3_000, 0, True)
+    assert sent["stream"]["read"] == 3_001  # with the heartbeat
     verdict = run("reconcile", "sales")
     record_property("minutes to the first verdict, after init", round((time.monotonic() - began) / 60, 1))
     truth = rows.groupby([rows["at"].dt.tz_convert("UTC").dt.floor("1h"), "shop"]).cents.agg(["sum", "size"])
+    assert sent["stream"]["emitted"] == len(truth)
     for pair in ("stream", "served"):
         assert {name: count for name, count in verdict["counts"][pair].items() if count} == {"AGREES": len(truth)}
     shown = run("show", "sales", "--limit", "300")["rows"]

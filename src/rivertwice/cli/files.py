@@ -112,7 +112,7 @@ def send(
     definition = load_definition(frame.settings.definition_folder(frame.known_pipeline(name)))
     if close:
         _refuse_to_close(definition)
-    asked_at, result, said_so = utc_now(), dict[str, Any](), list[str]()
+    asked_at, result, told = utc_now(), dict[str, Any](), list[str]()
     if file is not None:
         plan = plan_file(definition, file, source, read_options(said))
         topic, read_as = plan.source.topic, plan.shape.describe()
@@ -127,7 +127,7 @@ def send(
         create_topics(frame.settings, [definition])
         sent = plan.send(frame.settings, asked_at, again=again, progress=frame.progress)
         result |= {"read_as": read_as, **to_plain(sent)}
-        said_so.append(f"{sent.records:,} records of {file.name} sent to {topic}")
+        told.append(f"{sent.records:,} records of {file.name} sent to {topic}")
     elif not close or dry_run:
         message = (
             f"which file? `rivertwice send {name} FILE`, or `rivertwice send {name} --close` for a heartbeat alone"
@@ -140,17 +140,17 @@ def send(
         if close:
             closing = _close(frame, definition, read.watermark)
             result["heartbeat"], until = to_plain(closing), to_iso(closing.closed_until)
-            said_so.append(
+            told.append(
                 f"a heartbeat closes the windows up to {until}"
                 if closing.sent
                 else f"all windows up to {until} are closed already"
             )
-            read = wait_caught_up(frame, name, asked_at, timeout)
+            read = wait_caught_up(frame, name, asked_at, timeout).after(read)
         result["stream"] = to_plain(read)
-        said_so.append(f"{name} has read them: {read.emitted} rows emitted, {read.dead} dead letters")
+        told.append(f"{name} has read them: {read.emitted} rows emitted, {read.dead} dead letters")
     has_read = wait or close
     following = f"next: rivertwice {'reconcile' if has_read else 'start'} {name}{'' if has_read else ' --wait'}"
-    frame.emit(result, lambda: f"{'; '.join(said_so)}\n{following}")
+    frame.emit(result, lambda: f"{'; '.join(told)}\n{following}")
 
 
 def _refuse_to_close(definition: Definition) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -152,6 +152,11 @@ class CaughtUp:
     emitted: int
     batches: int
     served: bool
+
+    def after(self, earlier: CaughtUp) -> CaughtUp:
+        """Return the same with what was read in an earlier wait for the same stream."""
+        names = ("read", "dead", "emitted", "batches")
+        return replace(self, **{name: getattr(self, name) + getattr(earlier, name) for name in names})
 
 
 def want_running(frame: Frame, name: str, asked_at: datetime, *, must_run: bool) -> WantedStream:

@@ -105,8 +105,6 @@ def parity_text(parity: Parity) -> str:
 
 def exchange_text(exchange: Exchange) -> str:
     """Return for people what a switch exchanges where rows cannot be compared, and what is missing for it. Pure."""
-    from rivertwice.definition import Way, WayKind
-
     before, after = exchange.before, exchange.after
     rows = [
         ("rows", before.rows, after.rows),
@@ -126,7 +124,7 @@ def exchange_text(exchange: Exchange) -> str:
             ),
             f"proof    {proof_text(exchange.proof)}",
             *(f"lacks    {step.text}" for step in exchange.unready),
-            f"accept   {Way(WayKind.ACCEPTED, exchange.different).explain_accepted(exchange.version)}",
+            f"accept   `rivertwice version serve {exchange.version} --accept-different --reason TEXT`, if its rows are meant to be others",
         ]
     )
 

@@ -76,7 +76,7 @@ class Bundle:
 
         Raises:
             RequestError: the source has no watermark, or it must be named because several have one.
-            DefinitionError: the value is not written at one place of its own, or the delay is refused.
+            DefinitionError: the value is not written in one place alone, or the delay is refused.
         """
         name = self.definition.name
         sources = {each: source for each, source in self.definition.streams.items() if source.has_watermark}

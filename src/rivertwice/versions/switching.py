@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rivertwice.backfill import find_unfinished_load
 from rivertwice.core import RequestError, Settings, base_of
 from rivertwice.reconcile import newest_reconcile
 from rivertwice.timeline import follow_stamp, read_versions
@@ -29,13 +30,17 @@ class Choice:
     different: Sequence[str] = ()
 
     def unproved(self, settings: Settings) -> list[str]:
-        """Return the versions of the two that a switch needs a reconcile of, in this order; none if the one to serve has served before.
+        """Return the versions of the two that a switch needs a reconcile of, in this order.
+
+        There is none if the one to serve has served before, or its first load is not done: then no reconcile lets it serve.
 
         Where no row is compared, it is enough that one of the serving version ran: it says how far that has read.
         """
         if not (self.compares or self.different):
             return []
         old, new = (settings.pipeline(name) for name in (self.serving, self.version))
+        if find_unfinished_load(new) is not None:
+            return []
         unproved = [home.root.name for home in (old, new) if standing_of(home, definition_of(home)).lacks]
         ran = self.different and newest_reconcile(old) is not None
         return [name for name in unproved if name != self.serving or not ran]

@@ -31,6 +31,7 @@ from rivertwice.versions.accept import decide_unready
 from rivertwice.versions.comparisons import newest_comparison
 from rivertwice.versions.model import LOAD, RECONCILE, WAIT, ExcludedWindows, Proof
 from rivertwice.versions.serve import read_switches
+from rivertwice.versions.switching import choice_of
 from rivertwice.versions.view import view_versions
 
 WINDOWS = "the windows changed from 1 hour to 2 hours, so a row of one has no counterpart in the other"
@@ -248,6 +249,15 @@ def test_what_no_reconcile_proves_is_reconciled_before_a_switch(tmp_path: Path) 
         assert serving_by_stamp(world.old) == "p@v2"
         assert run(world.settings, "version", "serve", "p", "--yes").exit_code == 0
     assert asked == ["p", "p@v2"]
+
+
+def test_a_version_whose_first_load_is_not_done_is_not_reconciled_for_a_switch(tmp_path: Path) -> None:
+    world = World(tmp_path, TWO_HOURS)
+    world.keep_all()
+    choice = choice_of(world.settings, "p@v2")
+    assert choice.unproved(world.settings) == ["p", "p@v2"]
+    with mock.patch("rivertwice.versions.switching.find_unfinished_load", return_value="a load"):
+        assert choice.unproved(world.settings) == []
 
 
 @pytest.mark.proves("howto-upgrade.md#other-windows-or-keys", "guarantees.md#version-switch")

@@ -118,7 +118,7 @@ def show_upgrade(
         SavepointError: there is no savepoint of this id.
     """
     home = settings.pipeline(pipeline)
-    line, new, decision = _observe(settings, home)
+    line, old, new, decision = _observe(settings, home)
     layout = _observe_layout(home, line, new)
     interrupted = _cut_off(home, new.id)
     path = path_of(home, line.timeline)
@@ -152,7 +152,7 @@ def show_upgrade(
         pipeline=pipeline,
         way=decision.way,
         changes=decision.changes,
-        diff=load_bundle(home.bundles, line.bundle).renamed(pipeline).diff_to(new.renamed(pipeline)),
+        diff=old.renamed(pipeline).diff_to(new.renamed(pipeline)),
         obstacles=decision.obstacles,
         timeline=line.timeline,
         batch=None if last is None else last.batch,
@@ -191,7 +191,7 @@ def upgrade_stream(
         RequestError: the pipeline never ran, no part that matters changed, or another restore is not finished.
     """
     home = settings.pipeline(pipeline)
-    line, new, decision = _observe(settings, home)
+    line, _, new, decision = _observe(settings, home)
     base, partitions = savepoint_id, None
     if _cut_off(home, new.id) is None:  # one that was interrupted after the head's move sees no change
         layout = _observe_layout(home, line, new)
@@ -278,7 +278,7 @@ def _require_checked(settings: Settings, home: PipelineHome, new: Bundle, spark:
     check_bundle(home, new, lambda: spark or session_of(settings, new.definition), utc_now(), where=where).require()
 
 
-def _observe(settings: Settings, home: PipelineHome) -> tuple[Timeline, Bundle, UpgradeDecision]:
+def _observe(settings: Settings, home: PipelineHome) -> tuple[Timeline, Bundle, Bundle, UpgradeDecision]:
     name = head(home)
     if name is None:
         message = f"{home.root.name} never ran, so there is nothing to upgrade; `rivertwice start {home.root.name}`"
@@ -293,5 +293,5 @@ def _observe(settings: Settings, home: PipelineHome) -> tuple[Timeline, Bundle, 
     line = Timeline.load(home, name)
     if line.parent is None and not has_batch(home, line):
         raise RequestError(describe_no_batch(line.pipeline))
-    new = build_project_bundle(settings, home.root.name)
-    return line, new, decide_upgrade(load_bundle(home.bundles, line.bundle), new, line.fingerprint)
+    old, new = load_bundle(home.bundles, line.bundle), build_project_bundle(settings, home.root.name)
+    return line, old, new, decide_upgrade(old, new, line.fingerprint)
