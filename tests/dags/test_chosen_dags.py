@@ -11,13 +11,14 @@ from rivertwice.airflow.factory import all_dags, dags_of
 from rivertwice.core.settings import Settings
 from rivertwice.definition.airflow_section import DAG_VERBS, AirflowSettings
 from rivertwice.definition.definition import load_definition
+from rivertwice.tasks.definitions import DagFacts
 
 DEFINITION = load_definition(FLIGHTS)
 
 
 def with_dags(own: AirflowSettings) -> dict[str, object]:
     definition = DEFINITION.model_copy(update={"airflow": own})
-    return {dag.dag_id: dag for dag in dags_of(Settings(Path("/p"), Path("/h")), definition)}
+    return {dag.dag_id: dag for dag in dags_of(Settings(Path("/p"), Path("/h")), DagFacts.of(definition))}
 
 
 def test_without_a_word_a_pipeline_has_all_of_them(tmp_path: Path) -> None:

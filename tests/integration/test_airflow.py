@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from rivertwice.agent.launch import start_agent, stop_agent
-from rivertwice.airflow.dag_names import is_reconcile_of
 from rivertwice.core.instants import utc_now
 from rivertwice.local.airflow import airflow_home
 from rivertwice.local.broker import BrokerInfo
 from rivertwice.reconcile.results import newest_reconcile
 from rivertwice.savepoint.catalogue import load_savepoint
+from rivertwice.tasks.names import is_reconcile_of
 from rivertwice.timeline.intent import write_intent
 from rivertwice.timeline.sequence import read_sequence
 from rivertwice.timeline.served import export_sha256

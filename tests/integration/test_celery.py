@@ -14,10 +14,10 @@ import pytest
 from homes.project import edit_yaml
 from lab.faults import postgres
 from rivertwice.airflow.airflow_api import AirflowClient
-from rivertwice.airflow.dag_names import is_reconcile_of
 from rivertwice.core.instants import utc_now
 from rivertwice.definition.airflow_section import Schedules
 from rivertwice.reconcile.results import newest_reconcile
+from rivertwice.tasks.names import is_reconcile_of
 from rivertwice.timeline.intent import write_intent
 from running.waiting import wait_for
 from running.warm_spark import run_command_warm, small_jobs

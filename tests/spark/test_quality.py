@@ -15,11 +15,12 @@ from homes.backfill import make_home
 from homes.ledger import NOW
 from homes.quality import HOUR, between, expect, serve, write_suite
 from homes.sessions import make_session_home
-from rivertwice.airflow.alerts import Place, report_gate
 from rivertwice.cli.main import cli
 from rivertwice.core.settings import Settings
 from rivertwice.quality.windows import judge_windows
 from rivertwice.reconcile.results import newest_reconcile
+from rivertwice.tasks.reports import report_gate
+from rivertwice.tasks.run import TaskRun
 from rivertwice.timeline.served import rebuild_served
 from simulated.sessions import World
 
@@ -111,7 +112,7 @@ def test_a_reconcile_fails_for_bad_data_and_is_sealed_all_the_same(command: Comm
     # One alert, of the worst severity, which is over once the expectation is accepted.
     newest = newest_reconcile(home)
     assert newest is not None
-    report_gate(settings, "p", Place("reconcile__p", "run", "gate"), newest, whole=True)
+    report_gate(settings, TaskRun("reconcile__p", "run", "gate", NOW), "p", newest, whole=True)
     listed = json.loads(command(settings, "alerts").stdout)
     assert [(each["kind"], each["severity"]) for each in listed["firing"]] == [("quality", "critical")]
     (critical,) = [each["expectation"] for each in quality if each["severity"] == "critical"]
@@ -121,7 +122,7 @@ def test_a_reconcile_fails_for_bad_data_and_is_sealed_all_the_same(command: Comm
     assert passed.exit_code == 0, passed.output
     newest = newest_reconcile(home)
     assert newest is not None
-    report_gate(settings, "p", Place("reconcile__p", "run", "gate"), newest, whole=True)
+    report_gate(settings, TaskRun("reconcile__p", "run", "gate", NOW), "p", newest, whole=True)
     listed = json.loads(command(settings, "alerts").stdout)
     assert [(each["kind"], each["severity"]) for each in listed["firing"]] == [("quality", "warning")]
 

@@ -30,11 +30,11 @@ from boxes.compose_file import (
 )
 from homes.project import REPOSITORY
 from rivertwice.agent.alert_routes import WEBHOOK, load_routes
-from rivertwice.airflow.environment import SPARK_POOL
 from rivertwice.cli.main import cli
 from rivertwice.core.settings import Settings
 from rivertwice.definition.definition import load_all
 from rivertwice.setup import probe
+from rivertwice.tasks.environment import SPARK_POOL
 from servers.alert_receivers import Hook
 
 SECRETS = {name: f"secret-{name.lower().replace('_', '-')}" for name in required_variables()}

@@ -36,6 +36,7 @@ from rivertwice.agent.disk import DiskWatch
 from rivertwice.agent.drain import drain_all, end_fast_paths
 from rivertwice.agent.fast import FastKeeper
 from rivertwice.agent.keeper import Keeper, LogKeeper
+from rivertwice.agent.listening import ListenKeeper
 from rivertwice.agent.memory import (
     DIED,
     RESTORED,
@@ -285,7 +286,7 @@ def run_agent(settings: Settings, stop: threading.Event, drain_s: float | None =
         alerts = AlertKeeper(settings, names, stop)
         kinds = (ServedKeeper, RetentionKeeper, UpkeepKeeper, SavepointKeeper, FastKeeper, DeliveryKeeper)
         keepers: list[Keeper] = [kind(settings, names, stop) for kind in kinds]
-        keepers += [alerts, SampleKeeper(settings, names, stop, alerts.newest)]
+        keepers += [alerts, SampleKeeper(settings, names, stop, alerts.newest), ListenKeeper(settings, stop)]
         for keeper in keepers:
             keeper.start()
         end_metrics = serve_metrics(settings, alerts.newest, utc_now)

@@ -152,7 +152,7 @@ class LogKeeper(threading.Thread):
         return rotated
 
     def _logs(self) -> Iterator[Path]:
-        yield from (self._home / "agent" / "log", self._home / "agent" / "archive.log")
+        yield from (self._home / "agent" / name for name in ("log", "archive.log", "http.log"))
         yield from sorted((self._home / "pipelines").glob("*/logs/*.log"))
 
     def _rotate_events(self) -> None:

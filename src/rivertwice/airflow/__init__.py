@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rivertwice.airflow.airflow_api import AirflowClient
-    from rivertwice.airflow.definitions import find_definitions
-    from rivertwice.airflow.environment import SPARK_CONNECTION, SPARK_POOL, spark_environment
 else:
     from rivertwice.core.face import lazy_names
 

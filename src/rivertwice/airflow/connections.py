@@ -6,18 +6,15 @@ process ends with the task. The agent, the page and the triggerer do not read co
 
 from __future__ import annotations
 
-import functools
 import os
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from dataclasses import is_dataclass
+from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any
 
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
 from airflow.sdk.log import mask_secret
 
-from rivertwice.airflow.refusals import refusals
-from rivertwice.core import CONNECTED, ConfigError, Settings, meant, to_plain
+from rivertwice.core import CONNECTED, ConfigError, Settings, meant
 
 # What a connection of Airflow to Kafka or S3 means as variables of our settings. Pure.
 #
@@ -136,23 +133,6 @@ def _require_type(connection: str, conn_type: str | None, wanted: str) -> None:
     if conn_type != wanted:
         message = f"the connection {connection} is of type {conn_type!r}; make one of type {wanted!r}"
         raise ConfigError(message)
-
-
-def connected(work: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a task's work that begins with what its connections say; of a dataclass, Airflow stores the fields, as those of a dict."""
-
-    @functools.wraps(work)
-    def connect_and_work(*args: Any, **kwargs: Any) -> Any:
-        with refusals():
-            use_connections()
-        done = work(*args, **kwargs)
-        return to_plain(done) if is_dataclass(done) else done
-
-    if is_dataclass(getattr(work, "__globals__", {}).get(work.__annotations__.get("return"))):
-        connect_and_work.__annotations__ = {
-            "return": "Mapping[str, Any]"
-        }  # by which Airflow stores each field by its name, too
-    return connect_and_work
 
 
 def use_connections(env: MutableMapping[str, str] | None = None) -> Settings:

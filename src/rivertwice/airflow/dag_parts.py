@@ -10,6 +10,7 @@ from airflow.providers.standard.exceptions import HITLTimeoutError
 from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import (
     DAG,
+    BaseOperator,
     Context,
     ExceptionRetryPolicy,
     RetryAction,
@@ -18,40 +19,34 @@ from airflow.sdk import (
 )
 
 from rivertwice.acts import OF_DAG
-from rivertwice.airflow import announce_steps, steps
 from rivertwice.airflow.alerts import AlertNotifier, RecoveryNotifier
-from rivertwice.airflow.announce_steps import served_asset
-from rivertwice.airflow.connections import connected
-from rivertwice.airflow.dag_names import dag_id
+from rivertwice.airflow.assets import announce, served_asset
 from rivertwice.airflow.forms import params_of
-from rivertwice.airflow.operators import BackfillOperator, RivertwiceSparkOperator
+from rivertwice.airflow.operators import AgentJobOperator
+from rivertwice.airflow.work import work_of
 from rivertwice.core import Settings, base_of
-from rivertwice.definition import Definition
+from rivertwice.tasks import AgentClient, DagFacts, dag_id
 
 APPROVAL_PATIENCE = timedelta(days=3)
 
 
-def is_planned_by_job(definition: Definition) -> bool:
-    """Say whether a backfill of a definition is only planned from its records, as of sessions."""
-    return not definition.window.kind.is_aligned
+def spark_job(settings: Settings, facts: DagFacts, task_id: str, job: str, arguments: Any) -> BaseOperator:
+    """Return the task that runs a Spark job: on the Spark of Airflow's worker, or at the agent that `RIVERTWICE_AGENT` names."""
+    if AgentClient.is_named():
+        return AgentJobOperator(task_id=task_id, facts=facts, job=job, arguments=arguments)
+    from rivertwice.airflow.spark_operator import RivertwiceSparkOperator
+
+    return RivertwiceSparkOperator(task_id=task_id, facts=facts, settings=settings, job=job, arguments=arguments)
 
 
-def planned_by_job(settings: Settings, definition: Definition, arguments: Any, **options: Any) -> Any:
+def planned_by_job(settings: Settings, facts: DagFacts, arguments: Any, **options: Any) -> Any:
     """Return the task that gives the id of a plan which a Spark job made: sessions are only known from their records.
 
     Args:
         arguments: the task that returns those of the job.
     """
-    name = definition.name
-    look = RivertwiceSparkOperator(
-        task_id="look",
-        settings=settings,
-        definition=definition,
-        job="plan",
-        arguments=arguments,
-    )
-    planned = gate("plan", steps.find_planned, **options)(name)
-    look >> planned
+    planned = gate("plan", "find_planned", **options)(facts.name)
+    spark_job(settings, facts, "look", "plan", arguments) >> planned
     return planned
 
 
@@ -83,32 +78,36 @@ def approval(asked_by: str, **options: Any) -> ApprovalOperator:
     )
 
 
-def run_plan(settings: Settings, definition: Definition, backfill: Any) -> Any:
+def run_plan(settings: Settings, facts: DagFacts, backfill: Any) -> Any:
     """Compute, publish and await the plan whose id a task returns; return the task that awaits it."""
-    name = definition.name
-    compute = BackfillOperator(
-        task_id="compute",
-        settings=settings,
-        definition=definition,
-        job="backfill",
-        arguments=["--pipeline", name, "--no-publish", "--id", backfill],
-    )
-    sequence = step("publish", steps.publish_backfill)(name, backfill)
+    name = facts.name
+    compute = spark_job(settings, facts, "compute", "backfill", ["--pipeline", name, "--no-publish", "--id", backfill])
+    sequence = step("publish", "publish_backfill")(name, backfill)
     compute >> sequence
-    served = step("await_served", steps.await_served)(name, sequence)
-    served >> step("announce", announce_steps.announce_publication, outlets=[served_asset(name)])(name, sequence)
+    served = step("await_served")(name, sequence)
+    announced = task(task_id="announce", outlets=[served_asset(name)])(announce)
+    served >> announced("announce_publication", name, sequence)
     return served
 
 
-def step(task_id: str, work: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-    """Return the task that does `work`; calling it with another task's output makes it depend on that task."""
-    made: Callable[..., Any] = task(task_id=task_id, **options)(connected(work))
-    return made
+def step(task_id: str, work: str | None = None, **options: Any) -> Callable[..., Any]:
+    """Return the task that does a step; calling it with another task's output makes it depend on that task.
+
+    Args:
+        work: the step; None: that of the task's own name.
+        options: of the task, and of `work_of`.
+    """
+    return _task(task, task_id, work, options)
 
 
-def gate(task_id: str, work: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-    """Return the task that does `work` and skips what comes after it if the result is empty or false."""
-    made: Callable[..., Any] = task.short_circuit(task_id=task_id, **options)(connected(work))
+def gate(task_id: str, work: str | None = None, **options: Any) -> Callable[..., Any]:
+    """Return the task that does a step and skips what comes after it if the result is empty or false."""
+    return _task(task.short_circuit, task_id, work, options)
+
+
+def _task(kind: Any, task_id: str, work: str | None, options: dict[str, Any]) -> Callable[..., Any]:
+    needs = {name: options.pop(name) for name in ("needs", "counts_repairs") if name in options}
+    made: Callable[..., Any] = kind(task_id=task_id, **options)(work_of(work or task_id, **needs))
     return made
 
 
@@ -119,9 +118,9 @@ RUN_TYPES: tuple[Any, ...] = ("scheduled", "manual", "operator_triggered")
 which starts a run for each date of a range, is refused, and its forms do not offer it."""
 
 
-def pipeline_dag(definition: Definition, verb: str, description: str, **options: Any) -> DAG:
+def pipeline_dag(facts: DagFacts, verb: str, description: str, **options: Any) -> DAG:
     """Return a DAG of the pipeline, still without tasks; its form is that of the act which it does."""
-    name, own = definition.name, definition.airflow
+    name, own = facts.name, facts.airflow
     queue = {} if own.queue is None else {"queue": own.queue}
     if verb in OF_DAG:
         options["params"] = params_of(OF_DAG[verb])

@@ -13,47 +13,71 @@ import logging
 from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING
 
-from rivertwice.airflow import dags, operate
-from rivertwice.airflow.definitions import find_definitions
-from rivertwice.core import Settings, base_of
+from rivertwice.airflow import dags
+from rivertwice.core import DefinitionError, Settings, base_of
+from rivertwice.tasks import AgentClient, DagFacts, FoundDag, find_dags
 
 if TYPE_CHECKING:
     from airflow.sdk import DAG
 
-    from rivertwice.definition import Definition
-
 log = logging.getLogger(__name__)
 
 
-def _always(_definition: Definition) -> bool:
+def _always(_facts: DagFacts) -> bool:
     return True
 
 
-_DAGS: dict[str, tuple[Callable[[Settings, Definition], DAG], Callable[[Definition], bool]]] = {
+def _first_version(facts: DagFacts) -> bool:
+    return facts.is_first_version
+
+
+_DAGS: dict[str, tuple[Callable[[Settings, DagFacts], DAG], Callable[[DagFacts], bool]]] = {
     "supervise": (dags.supervise_dag, _always),
     "rotate": (dags.rotate_dag, _always),
-    "archive": (dags.archive_dag, dags.is_first_version),
+    "archive": (dags.archive_dag, _first_version),
     "reconcile": (dags.reconcile_dag, _always),
     "backfill": (dags.backfill_dag, _always),
-    "repair": (dags.repair_dag, dags.can_repair),
-    "switch": (dags.switch_dag, dags.is_first_version),
-    "operate": (operate.operate_dag, _always),
+    "repair": (dags.repair_dag, lambda facts: facts.can_repair),
+    "switch": (dags.switch_dag, _first_version),
+    "operate": (dags.operate_dag, _always),
 }
 
 
-def dags_of(settings: Settings, definition: Definition, verbs: Collection[str] | None = None) -> Iterator[DAG]:
-    """Yield the DAGs that a definition has, of these verbs alone if any are named."""
+def known_dags(settings: Settings) -> list[FoundDag]:
+    """Return what the DAGs of each pipeline depend on: from the definitions here, or from the agent that `RIVERTWICE_AGENT` names.
+
+    Raises:
+        ServiceError: that agent does not answer; Airflow shows it as an import error, and keeps the DAGs that it knows.
+    """
+    agent = AgentClient.from_env()
+    return find_dags(settings) if agent is None else agent.definitions()
+
+
+def dags_of(settings: Settings, facts: DagFacts, verbs: Collection[str] | None = None) -> Iterator[DAG]:
+    """Yield the DAGs that a pipeline has, of these verbs alone if any are named."""
     for verb, (factory, fits) in _DAGS.items():
-        if verb in definition.airflow.dags and fits(definition) and (verbs is None or verb in verbs):
-            yield factory(settings, definition)
+        if verb in facts.airflow.dags and fits(facts) and (verbs is None or verb in verbs):
+            yield factory(settings, facts)
 
 
 def every_dag(verb: str) -> Iterator[DAG]:
     """Yield the DAG of a verb of each pipeline whose definition is accepted and has it."""
     settings = Settings.from_env()
-    for found in find_definitions(settings):
-        if found.definition is not None:
-            yield from dags_of(settings, found.definition, [verb])
+    for found in known_dags(settings):
+        if found.facts is not None:
+            yield from dags_of(settings, found.facts, [verb])
+
+
+def require_definitions() -> None:
+    """Raise if any definition is refused; in a separate DAG file, Airflow shows that as an import error.
+
+    Raises:
+        DefinitionError: names each refused pipeline and the reason.
+    """
+    refused = [found for found in known_dags(Settings.from_env()) if found.refusal is not None]
+    if refused:
+        lines = "\n".join(f"pipeline {found.name} has no DAGs: {found.refusal}" for found in refused)
+        raise DefinitionError(lines)
 
 
 def all_dags(settings: Settings | None = None, pipelines: Collection[str] | None = None) -> dict[str, DAG]:
@@ -66,11 +90,11 @@ def all_dags(settings: Settings | None = None, pipelines: Collection[str] | None
     """
     settings = settings or Settings.from_env()
     made: dict[str, DAG] = {}
-    for found in find_definitions(settings):
+    for found in known_dags(settings):
         if pipelines is not None and base_of(found.name) not in pipelines:
             continue
-        if found.definition is None:
+        if found.facts is None:
             log.error("pipeline %s has no DAGs: %s", found.name, found.refusal)
             continue
-        made |= {dag.dag_id: dag for dag in dags_of(settings, found.definition)}
+        made |= {dag.dag_id: dag for dag in dags_of(settings, found.facts)}
     return made

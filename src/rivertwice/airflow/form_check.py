@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from starlette.responses import JSONResponse
 
-from rivertwice.airflow.forms import check_form
 from rivertwice.core import RequestError, utc_now
+from rivertwice.tasks import check_form
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from airflow.plugins_manager import AirflowPlugin
 
 from rivertwice.airflow.form_check import FormCheck
-from rivertwice.airflow.web_app import app
+from rivertwice.tasks import AgentClient
 
 PREFIX = "/rivertwice"
 HERE = "rivertwice/"
 """The address of the page from Airflow's own pages, which name their base: it holds also where a proxy adds a path."""
 
 
+def _apps() -> list[dict[str, Any]]:
+    """Return the app of the page; none where its home is on another host."""
+    if AgentClient.is_named():
+        return []
+    from rivertwice.airflow.web_app import app
+
+    return [{"app": app, "url_prefix": PREFIX, "name": "rivertwice"}]
+
+
 class RivertwicePlugin(AirflowPlugin):
     """Adds the cockpit to Airflow (a separate app, and views that show it), and the check of forms before a run."""
 
     name = "rivertwice"
-    fastapi_apps = [{"app": app, "url_prefix": PREFIX, "name": "rivertwice"}]  # noqa: RUF012
+    fastapi_apps = _apps()
     fastapi_root_middlewares = [{"middleware": FormCheck, "args": [], "kwargs": {}, "name": "rivertwice forms"}]  # noqa: RUF012
     external_views = [  # noqa: RUF012
         {
@@ -48,3 +59,5 @@ class RivertwicePlugin(AirflowPlugin):
             "destination": "dashboard",
         }
     ]
+    if not fastapi_apps:
+        external_views, react_apps = [], []

@@ -10,8 +10,9 @@ from typing import Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from rivertwice.agent import Condition, StreamObservation, observe_stream
-from rivertwice.core import Settings, parse_iso, to_plain, utc_now
+from rivertwice.agent import Condition
+from rivertwice.core import ServiceError, Settings, parse_iso, to_plain, utc_now
+from rivertwice.tasks import AgentClient, Watched
 
 EPOCH_ENDED = "epoch"
 
@@ -33,21 +34,20 @@ class Watch:
         self._grace = grace
         self._fault: tuple[str, datetime] | None = None
 
-    def judge(self, observation: StreamObservation, now: datetime) -> WatchEvent | None:
+    def judge(self, watched: Watched, now: datetime) -> WatchEvent | None:
         """Return the event that ends the epoch, or None to continue.
 
         A fault must last for the whole grace: a driver that the agent brings back in time is not a failure.
         """
-        health = observation.classify(now)
-        if health.word == Condition.OK:
+        if watched.word == Condition.OK:
             self._fault = None
         elif self._fault is None:
-            self._fault = (health.word, now)
+            self._fault = (watched.word, now)
         if self._fault is not None and (now - self._fault[1]).total_seconds() >= self._grace:
-            message = f"{health.message} (for {self._grace:.0f} s)"
-            return WatchEvent(health.word, message, observation.describe())
+            message = f"{watched.message} (for {self._grace:.0f} s)"
+            return WatchEvent(watched.word, message, watched.seen)
         if now >= self._ends_at:
-            return WatchEvent(EPOCH_ENDED, health.message, observation.describe())
+            return WatchEvent(EPOCH_ENDED, watched.message, watched.seen)
         return None
 
 
@@ -86,12 +86,19 @@ class EpochTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Look every `poll` seconds; yield one event."""
-        settings = Settings.from_env()
-        watch = Watch(parse_iso(self.ends_at), self.grace)
+        watch, agent = Watch(parse_iso(self.ends_at), self.grace), AgentClient.from_env()
         while True:
-            observation = await asyncio.to_thread(observe_stream, settings, self.pipeline, self._clock())
-            event = watch.judge(observation, self._clock())
+            watched = await asyncio.to_thread(self._look, agent)
+            event = watch.judge(watched, self._clock())
             if event is not None:
                 yield TriggerEvent(to_plain(event))  # type: ignore[no-untyped-call]
                 return
             await asyncio.sleep(self.poll)
+
+    def _look(self, agent: AgentClient | None) -> Watched:
+        if agent is None:
+            return Watched.of(Settings.from_env(), self.pipeline, self._clock())
+        try:
+            return agent.watch(self.pipeline)
+        except ServiceError as error:
+            return Watched(Condition.AGENT, str(error), {})

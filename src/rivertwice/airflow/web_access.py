@@ -29,11 +29,10 @@ from itsdangerous import BadSignature, SignatureExpired, URLSafeTimedSerializer
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from rivertwice.airflow.dag_names import dag_id
-from rivertwice.airflow.definitions import FoundDefinitions, find_definitions
 from rivertwice.airflow.form_check import ROOT_APP
 from rivertwice.core import ConfigError, LedgerError, RequestError, ServiceError, Settings, base_of, to_plain
 from rivertwice.definition import Definition
+from rivertwice.tasks import FoundDefinitions, dag_id, find_definitions
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send

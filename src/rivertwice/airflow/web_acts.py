@@ -27,7 +27,6 @@ from starlette.concurrency import run_in_threadpool
 
 from rivertwice.agent import State
 from rivertwice.airflow.airflow_api import SETTLED
-from rivertwice.airflow.dag_names import dag_id
 from rivertwice.airflow.web_access import (
     HEADER,
     LIFE_S,
@@ -61,6 +60,7 @@ from rivertwice.airflow.web_registry import (
     run_of,
 )
 from rivertwice.core import RequestError, Settings, parse_iso, to_iso, to_plain, utc_now
+from rivertwice.tasks import dag_id
 
 # Do what was asked for: start a DAG run, or answer one that waits, as the person. A request that is repeated does it once.
 

@@ -14,7 +14,6 @@ from sqlalchemy import select
 
 from rivertwice import acts
 from rivertwice.agent import Routes, alerts_of, load_routes
-from rivertwice.airflow.dag_names import dag_id
 from rivertwice.airflow.web_access import VERBS, PipelineDep, SettingsDep, ViewRoute
 from rivertwice.airflow.web_acts import Audited, read_audit
 from rivertwice.airflow.web_registry import (
@@ -30,6 +29,7 @@ from rivertwice.airflow.web_registry import (
 )
 from rivertwice.core import ConfigError, RequestError, Settings
 from rivertwice.read import describe_alerts, read_past
+from rivertwice.tasks import dag_id
 from rivertwice.upkeep import Repairs
 
 router = APIRouter(prefix="/api/p/{name}", route_class=ViewRoute)

@@ -19,7 +19,6 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from rivertwice import acts
-from rivertwice.airflow.dag_names import dag_id
 from rivertwice.airflow.web_access import PipelineDep, SettingsDep, ViewRoute
 from rivertwice.airflow.web_registry import page_act, register
 from rivertwice.core import parse_instant, utc_now
@@ -36,6 +35,7 @@ from rivertwice.read import (
     read_heatmap,
     read_lateness,
 )
+from rivertwice.tasks import dag_id
 
 # Which DAG run made a backfill, who started it, and in what state it is: from Airflow's database and what its task `plan` returned.
 

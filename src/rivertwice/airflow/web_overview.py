@@ -16,8 +16,6 @@ from fastapi import APIRouter
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from rivertwice.airflow.dag_names import dag_id
-from rivertwice.airflow.definitions import FoundDefinitions
 from rivertwice.airflow.web_access import (
     VERBS,
     PipelineDep,
@@ -29,6 +27,7 @@ from rivertwice.airflow.web_access import (
 )
 from rivertwice.core import RivertwiceError, Settings, utc_now
 from rivertwice.read import Job, describe_row, describe_summary
+from rivertwice.tasks import FoundDefinitions, dag_id
 
 # Runs of a pipeline's DAGs that are at work or wait, from Airflow's database: one query for all pipelines of a page.
 

@@ -15,8 +15,8 @@ from typing import Any
 
 from rivertwice import acts
 from rivertwice.acts import OPERATE, ReasonText
-from rivertwice.airflow.forms import check_form
 from rivertwice.core import RequestError, Settings
+from rivertwice.tasks import check_form
 
 TEXT, INSTANT, FLAG, CHOICE, NAME, RUN, PLACE, RECORD = (
     "text", "instant", "flag", "choice", "name", "run", "place", "record",

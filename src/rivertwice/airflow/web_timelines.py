@@ -20,8 +20,6 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from rivertwice import acts
-from rivertwice.airflow.dag_names import dag_id
-from rivertwice.airflow.switch_steps import APPROVE
 from rivertwice.airflow.web_access import PipelineDep, SettingsDep, ViewRoute
 from rivertwice.airflow.web_registry import RUN, Act, Answer, Field, page_act, register
 from rivertwice.core import RivertwiceError, utc_now
@@ -34,6 +32,7 @@ from rivertwice.read import (
     sample_to_discard,
     view_timelines,
 )
+from rivertwice.tasks import APPROVE, dag_id
 
 # What a person may do to savepoints, timelines, versions and dead letters.
 

@@ -134,3 +134,52 @@ def agent_events(frame: Frame, limit: int) -> None:
     events = [json.loads(line) for line in lines if line]
     rows = [(item["at"], item["pipeline"], item["kind"], item["message"]) for item in events]
     frame.emit(events, lambda: as_table(("at", "pipeline", "event", "message"), rows))
+
+
+@agent.command(
+    "token",
+    epilog=example("rivertwice agent token shop --pipelines orders,returns", "rivertwice agent token shop --revoke"),
+)
+@click.argument("name", required=False)
+@click.option("--pipelines", default="", help="Names with commas between; without it the token is for all pipelines.")
+@click.option("--only-reads", is_flag=True, help="Let it see how streams are, and have nothing done.")
+@click.option("--revoke", is_flag=True, help="Remove the token of this name; the next question with it is refused.")
+@changes_unasked("a token is made or removed", because="the agent's work goes on")
+@pass_frame
+def agent_token(frame: Frame, name: str | None, pipelines: str, only_reads: bool, revoke: bool) -> None:
+    """Make a token for an Airflow on another host, and show it once; without NAME list the tokens.
+
+    The agent answers such an Airflow at RIVERTWICE_LISTEN. A name that has a token gets another one, and the old one is refused from
+    then on. Only hashes of tokens are kept.
+    """
+    from rivertwice.core import utc_now
+    from rivertwice.tasks import Tokens
+
+    kept = Tokens(frame.settings)
+    if name is None:
+        tokens = kept.read()
+        rows = [
+            (each.name, ", ".join(each.pipelines), "reads" if each.only_reads else "all", each.created_at)
+            for each in tokens
+        ]
+        shown = [
+            {
+                "name": each.name,
+                "pipelines": each.pipelines,
+                "only_reads": each.only_reads,
+                "created_at": each.created_at,
+            }
+            for each in tokens
+        ]
+        frame.emit(shown, lambda: as_table(("token", "pipelines", "may", "made at"), rows) if rows else "no tokens")
+        return
+    if revoke:
+        kept.revoke(name)
+        frame.emit({"revoked": name}, f"token {name} is refused from now on")
+        return
+    chosen = [each.strip() for each in pipelines.split(",") if each.strip()]
+    secret = kept.make(name, chosen, utc_now(), only_reads=only_reads)
+    frame.emit(
+        {"name": name, "token": secret},
+        f"{secret}\nit is shown only now; give it to that Airflow as RIVERTWICE_AGENT_TOKEN (docs/services.md#airflow-mwaa-composer-astronomer)",
+    )

@@ -62,6 +62,13 @@ VARIABLES: tuple[Variable, ...] = (
              "below `shared`, else in each pipeline's home", "leases"),
     Variable("RIVERTWICE_VERDICTS_KEPT", "how long verdicts and causes of a reconcile are kept, in days", "`90 days`", "verdicts_kept"),
     Variable("RIVERTWICE_METRICS", "`HOST:PORT` where the agent serves its figures for Prometheus", "it serves none", "metrics"),
+    Variable("RIVERTWICE_LISTEN", "`HOST:PORT` where the agent answers Airflow's workers on other hosts", "it answers none", "listen"),
+    Variable("RIVERTWICE_LISTEN_CERTIFICATE", "PEM file with its key and certificates; needed unless the host is of this machine alone",
+             "none", "listen_certificate"),
+    Variable("RIVERTWICE_AGENT", "address of the agent that an Airflow elsewhere asks: `https://HOST:PORT`", "the DAGs do their work themselves"),
+    Variable("RIVERTWICE_AGENT_TOKEN", "its token: a secret, so no key of a file sets it", "none"),
+    Variable("RIVERTWICE_AGENT_TOKEN_FILE", "file that holds the token", "none"),
+    Variable("RIVERTWICE_AGENT_CA", "PEM file of the authorities that sign its certificate", "those of the system"),
     Variable("RIVERTWICE_SPARK_UI", "`on`: drivers show Spark's own UI, which has no login, on a free port of the addresses they listen on",
              "`off`"),
     Variable("RIVERTWICE_ENGINE", "`off`: each verb starts its own Spark, as with `--cold`, instead of using the home's warm engine", "`on`"),
@@ -106,7 +113,7 @@ VARIABLES: tuple[Variable, ...] = (
 FILE = "rivertwice.yaml"
 FROZEN = "definitions"
 """Name of the folder of `Settings.frozen_definitions`."""
-PATHS = ("home", "alerts", "downloads")
+PATHS = ("home", "alerts", "downloads", "listen_certificate")
 TEXTS = (
     "bootstrap",
     "spark_master",
@@ -115,6 +122,7 @@ TEXTS = (
     "leases",
     "verdicts_kept",
     "metrics",
+    "listen",
     "kafka_conn_id",
     "aws_conn_id",
 )
@@ -154,7 +162,12 @@ def with_project_file(project: Path, env: Mapping[str, str]) -> Mapping[str, str
     return {**variables, **{name: value for name, value in env.items() if value}}
 
 
-_EXAMPLES = {"verdicts_kept": "90 days", "metrics": "127.0.0.1:9464", "bootstrap": "127.0.0.1:9092"}
+_EXAMPLES = {
+    "verdicts_kept": "90 days",
+    "metrics": "127.0.0.1:9464",
+    "listen": "10.0.0.5:8443",
+    "bootstrap": "127.0.0.1:9092",
+}
 
 
 def as_variables(file: Path, document: Any) -> dict[str, str]:
@@ -251,17 +264,23 @@ def require_master(text: str) -> str:
     return text
 
 
-def require_address(text: str) -> tuple[str, int]:
-    """Return host and port of `HOST:PORT`, where the agent serves its figures.
+def require_address(variable: str, text: str | None) -> tuple[str, int] | None:
+    """Return host and port of `HOST:PORT`, where the agent listens; None: nothing is set.
 
     Raises:
         ConfigError: it is not such a address.
     """
+    if not text:
+        return None
     host, _, port = text.rpartition(":")
     if not host or not port.isdigit() or not 0 < int(port) < 65_536:
-        message = f"RIVERTWICE_METRICS is {text!r}, which is not an address, so no figures would be served; write HOST:PORT, for instance 127.0.0.1:9464"
+        message = f"{variable} is {text!r}, which is not an address, so nothing would be served; write HOST:PORT, for instance 127.0.0.1:9464"
         raise ConfigError(message)
     return host, int(port)
+
+
+def _address(said: tuple[str, int] | None) -> str | None:
+    return None if said is None else ":".join(map(str, said))
 
 
 VERDICTS_KEPT = timedelta(days=90)
@@ -288,6 +307,8 @@ class Settings:
         engine: whether verbs run in the home's warm engine (`rivertwice.engine.warm`) where they can.
         spark_ui: whether drivers show Spark's own UI, on the addresses that they listen on.
         metrics: host and port where the agent serves its figures for Prometheus; None: nowhere.
+        listen: host and port where the agent answers Airflow's workers on other hosts; None: nowhere.
+        listen_certificate: PEM file with its key and certificates.
     """
 
     project: Path
@@ -302,6 +323,8 @@ class Settings:
     verdicts_kept: timedelta = VERDICTS_KEPT
     downloads: Path | None = None
     metrics: tuple[str, int] | None = None
+    listen: tuple[str, int] | None = None
+    listen_certificate: Path | None = None
     kafka_connection: str | None = None
     aws_connection: str | None = None
     spark_ui: bool = False
@@ -334,7 +357,11 @@ class Settings:
             if env.get("RIVERTWICE_VERDICTS_KEPT")
             else VERDICTS_KEPT,
             downloads=_downloads(project, env),
-            metrics=require_address(env["RIVERTWICE_METRICS"]) if env.get("RIVERTWICE_METRICS") else None,
+            metrics=require_address("RIVERTWICE_METRICS", env.get("RIVERTWICE_METRICS")),
+            listen=require_address("RIVERTWICE_LISTEN", env.get("RIVERTWICE_LISTEN")),
+            listen_certificate=Path(env["RIVERTWICE_LISTEN_CERTIFICATE"])
+            if env.get("RIVERTWICE_LISTEN_CERTIFICATE")
+            else None,
             kafka_connection=env.get("RIVERTWICE_KAFKA_CONN_ID") or None,
             aws_connection=env.get("RIVERTWICE_AWS_CONN_ID") or None,
             spark_ui=_on(env, "RIVERTWICE_SPARK_UI", "off"),
@@ -352,26 +379,22 @@ class Settings:
             "RIVERTWICE_HOME": str(self.home),
             "RIVERTWICE_SPARK_MASTER": self.spark_master,
         }
-        if self.bootstrap:
-            env["RIVERTWICE_BOOTSTRAP"] = self.bootstrap
-        if self.savepoint_store:
-            env["RIVERTWICE_SAVEPOINTS"] = self.savepoint_store
-        if self.shared is not None:
-            env["RIVERTWICE_SHARED"] = str(self.shared)
-        if self.leases is not None:
-            env["RIVERTWICE_LEASES"] = str(self.leases)
-        if self.alerts is not None:
-            env["RIVERTWICE_ALERTS"] = str(self.alerts)
+        said = {
+            "RIVERTWICE_BOOTSTRAP": self.bootstrap,
+            "RIVERTWICE_SAVEPOINTS": self.savepoint_store,
+            "RIVERTWICE_SHARED": self.shared,
+            "RIVERTWICE_LEASES": self.leases,
+            "RIVERTWICE_ALERTS": self.alerts,
+            "RIVERTWICE_DOWNLOADS": self.downloads,
+            "RIVERTWICE_METRICS": _address(self.metrics),
+            "RIVERTWICE_LISTEN": _address(self.listen),
+            "RIVERTWICE_LISTEN_CERTIFICATE": self.listen_certificate,
+            "RIVERTWICE_KAFKA_CONN_ID": self.kafka_connection,
+            "RIVERTWICE_AWS_CONN_ID": self.aws_connection,
+        }
+        env |= {name: str(value) for name, value in said.items() if value}
         if self.verdicts_kept != VERDICTS_KEPT:
             env["RIVERTWICE_VERDICTS_KEPT"] = f"{self.verdicts_kept.days} days"
-        if self.downloads is not None:
-            env["RIVERTWICE_DOWNLOADS"] = str(self.downloads)
-        if self.metrics is not None:
-            env["RIVERTWICE_METRICS"] = ":".join(map(str, self.metrics))
-        if self.kafka_connection:
-            env["RIVERTWICE_KAFKA_CONN_ID"] = self.kafka_connection
-        if self.aws_connection:
-            env["RIVERTWICE_AWS_CONN_ID"] = self.aws_connection
         env |= {name: value for name, value, is_said in self._switches if is_said}
         return env | self.kafka.to_env()
 

@@ -133,6 +133,11 @@ class SparkResources(Strict):
         return conf
 
     @property
+    def is_usual(self) -> bool:
+        """Whether nothing is asked for that a session with the usual settings lacks."""
+        return self.confs == SparkResources().confs
+
+    @property
     def confs(self) -> dict[str, str]:
         """Return the settings of Spark that this says."""
         named = {setting: getattr(self, field) for setting, field in _FIELD_OF.items()}

@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from rivertwice.airflow import SPARK_CONNECTION, SPARK_POOL, find_definitions, spark_environment
 from rivertwice.core import (
     NEVER_SEEN,
     Deadline,
@@ -41,6 +40,7 @@ from rivertwice.core import (
     started_of,
 )
 from rivertwice.local.fork_server import ForkServer
+from rivertwice.tasks import SPARK_CONNECTION, SPARK_POOL, find_definitions, spark_environment
 
 if TYPE_CHECKING:
     from rivertwice.airflow import AirflowClient

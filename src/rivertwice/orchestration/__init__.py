@@ -10,7 +10,13 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-MOVED = {"notifiers": "alerts", "operate_dags": "operate", "repair_dag": "dags", "links": "operators"}
+MOVED = {
+    "notifiers": "alerts",
+    "operate_dags": "dags",
+    "repair_dag": "dags",
+    "links": "operators",
+    "definitions": "factory",
+}
 """Modules that have another name in `rivertwice.airflow`."""
 
 

@@ -23,6 +23,7 @@ from rivertwice.definition.definition import load_definition
 from rivertwice.read.overview import describe_summary
 from rivertwice.storage.local import replace_json
 from rivertwice.stream.lease import Owner
+from rivertwice.tasks.watched import Watched
 from rivertwice.timeline.intent import Exit, Heartbeat, Intent, write_intent
 
 pytestmark = pytest.mark.airflow
@@ -71,6 +72,11 @@ def test_health_says_what_is_wrong(changes: dict[str, Any], word: str, said: str
     assert said in health.message
 
 
+def watched(observed: StreamObservation, now: datetime) -> Watched:
+    health = observed.classify(now)
+    return Watched(health.word, health.message, observed.describe())
+
+
 def test_a_driver_that_comes_back_within_the_grace_is_no_failure() -> None:
     """
     seconds   0      10 ......... 50     55        200
@@ -78,24 +84,24 @@ def test_a_driver_that_comes_back_within_the_grace_is_no_failure() -> None:
     grace            |<------ 60 ------->|
     """
     watch = Watch(after(300), 60)
-    assert watch.judge(seen(), NOW) is None
-    assert watch.judge(seen(after(10), owner=None), after(10)) is None
-    assert watch.judge(seen(after(50), owner=None), after(50)) is None
-    assert watch.judge(seen(after(55)), after(55)) is None
-    assert watch.judge(seen(after(200), owner=None), after(200)) is None
+    assert watch.judge(watched(seen(), NOW), NOW) is None
+    assert watch.judge(watched(seen(after(10), owner=None), after(10)), after(10)) is None
+    assert watch.judge(watched(seen(after(50), owner=None), after(50)), after(50)) is None
+    assert watch.judge(watched(seen(after(55)), after(55)), after(55)) is None
+    assert watch.judge(watched(seen(after(200), owner=None), after(200)), after(200)) is None
 
 
 def test_a_driver_that_stays_away_fails_the_epoch() -> None:
     watch = Watch(after(300), 60)
-    assert watch.judge(seen(after(10), owner=None), after(10)) is None
-    event = watch.judge(seen(after(70), owner=None), after(70))
+    assert watch.judge(watched(seen(after(10), owner=None), after(10)), after(10)) is None
+    event = watch.judge(watched(seen(after(70), owner=None), after(70)), after(70))
     assert event is not None
     assert event.status == "driver_down"
     assert event.seen["batch"] == 12
 
 
 def test_an_epoch_ends_well_when_its_time_is_over() -> None:
-    event = Watch(after(300), 60).judge(seen(after(300)), after(300))
+    event = Watch(after(300), 60).judge(watched(seen(after(300)), after(300)), after(300))
     assert event is not None
     assert event.status == "epoch"
 

@@ -16,14 +16,17 @@ from rivertwice.agent.act import page, page_over
 from rivertwice.agent.alert_gates import judge_gate
 from rivertwice.agent.alert_routes import WEBHOOK
 from rivertwice.agent.alert_sender import Sender
-from rivertwice.airflow.alerts import Place, ReportedError, StreamFaultError, report_gate
+from rivertwice.airflow.alerts import StreamFaultError
+from rivertwice.airflow.work import ReportedError
 from rivertwice.core.errors import RequestError
 from rivertwice.core.instants import utc_now
 from rivertwice.core.settings import Settings
+from rivertwice.tasks.reports import report_gate
+from rivertwice.tasks.run import TaskRun
 from servers.alert_receivers import SECRET, Hook
 
 P = "flight_delays"
-GATE = Place(f"reconcile__{P}", "scheduled__1", "gate")
+GATE = TaskRun(f"reconcile__{P}", "scheduled__1", "gate", utc_now())
 LATE = [
     {"severity": "warning", "kind": "late_share", "message": f"16.5% of the records of {name} came too late"}
     for name in ("all partitions", "partition 0", "partition 1", "partition 2", "partition 3")
@@ -169,31 +172,31 @@ def test_a_failing_webhook_fails_no_callback_and_loses_no_alert(
 
 def test_one_fact_of_a_reconcile_is_one_message_until_its_repair(settings: Settings, hook: Hook) -> None:
     for _ in range(6):
-        report_gate(settings, P, GATE, gate_of([*LATE, DEFECT], LATE=40, DEFECT=3), whole=True)
+        report_gate(settings, GATE, P, gate_of([*LATE, DEFECT], LATE=40, DEFECT=3), whole=True)
     assert sorted(hook.told()) == [("defect", "firing"), ("late_share", "firing")]
     late = next(one for one in hook.taken if one["kind"] == "late_share")
     assert late["message"].endswith("partition 1 came too late; and 2 more")
     # The backfill is published: the stream's own rows and its late share are what they were.
-    report_gate(settings, P, GATE, gate_of([*LATE, DEFECT]), whole=True)
+    report_gate(settings, GATE, P, gate_of([*LATE, DEFECT]), whole=True)
     Sender(settings).run_pass()
     assert sorted(hook.told()[2:]) == [("defect", "resolved"), ("late_share", "resolved")]
     for _ in range(6):
-        report_gate(settings, P, GATE, gate_of([*LATE, DEFECT]), whole=True)
+        report_gate(settings, GATE, P, gate_of([*LATE, DEFECT]), whole=True)
         Sender(settings).run_pass()
     assert len(hook.taken) == 4
 
 
 def test_a_warning_of_another_program_ends_with_the_next_reconcile(settings: Settings, hook: Hook) -> None:
     commit = {"severity": "warning", "kind": "foreign_write", "message": "another program made version 7"}
-    report_gate(settings, P, GATE, gate_of([commit]), whole=True)
-    report_gate(settings, P, GATE, gate_of([]), whole=True)
+    report_gate(settings, GATE, P, gate_of([commit]), whole=True)
+    report_gate(settings, GATE, P, gate_of([]), whole=True)
     Sender(settings).run_pass()
     assert hook.told() == [("foreign_write", "firing"), ("foreign_write", "resolved")]
 
 
 def test_a_reconcile_of_a_range_ends_no_alert(settings: Settings, hook: Hook) -> None:
-    report_gate(settings, P, GATE, gate_of(LATE, LATE=40), whole=True)
-    report_gate(settings, P, GATE, gate_of([]), whole=False)
+    report_gate(settings, GATE, P, gate_of(LATE, LATE=40), whole=True)
+    report_gate(settings, GATE, P, gate_of([]), whole=False)
     Sender(settings).run_pass()
     assert hook.told() == [("late_share", "firing")]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from homes.versions import AT, World
-from rivertwice.airflow.dag_names import dag_id
-from rivertwice.airflow.definitions import find_definitions
 from rivertwice.definition.bundle import build_bundle
+from rivertwice.tasks.definitions import find_definitions
+from rivertwice.tasks.names import dag_id
 from rivertwice.versions.begin import drop_version
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from rivertwice.airflow.alerts import find_refusal
-from rivertwice.airflow.environment import spark_environment
 from rivertwice.core.settings import Settings
 from rivertwice.engine.java import find_java
+from rivertwice.tasks.environment import spark_environment
+from rivertwice.tasks.jobs import SparkJob
 
 
 def test_spark_finds_this_interpreter_first_and_the_java_that_set_up_found(settings: Settings) -> None:
@@ -48,4 +48,4 @@ def test_a_job_listens_on_loopback_only_where_its_executors_live_in_it(settings:
     ],
 )
 def test_only_what_no_retry_can_cure_fails_a_job_at_once(text: str, refusal: str | None) -> None:
-    assert find_refusal(text) == refusal
+    assert SparkJob.find_refusal(text) == refusal

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from rivertwice.acts import OF_DAG, OPERATED, fields_of
 from rivertwice.airflow.form_check import find_refusal
-from rivertwice.airflow.forms import check_form, params_of, read_form
+from rivertwice.airflow.forms import params_of
 from rivertwice.core.errors import RequestError
+from rivertwice.tasks.forms import check_form, read_form
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 FORM: dict[str, Any] = {"scope": "stale", "start": None, "end": None, "reason": "", "dry_run": False}

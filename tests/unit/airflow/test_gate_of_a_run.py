@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from rivertwice.airflow import steps
 from rivertwice.core.instants import utc_now
 from rivertwice.core.settings import Settings
 from rivertwice.definition.definition import load_definition
 from rivertwice.reconcile.results import Stamp, store_run
+from rivertwice.tasks.definitions import DagFacts
+from rivertwice.tasks.jobs import SparkJob
 
 pytestmark = pytest.mark.airflow
 
@@ -30,20 +31,20 @@ class Run:
             monkeypatch.setenv(name, value)
         self.settings = settings
         definition = load_definition(settings.definitions / P)
-        self.dag = reconcile_dag(settings, definition)
+        self.dag = reconcile_dag(settings, DagFacts.of(definition))
         self.context: dict[str, Any] = {
             "dag_run": SimpleNamespace(dag_id=self.dag.dag_id, run_id="manual__2026-11-25T02:00:00+00:00", conf={}),
             "params": {"start": None, "end": None},
-            "ti": SimpleNamespace(try_number=1),
+            "ti": SimpleNamespace(try_number=1, get_dr_count=lambda **_: 0),
         }
-        monkeypatch.setattr(steps, "get_current_context", lambda: self.context)
+        monkeypatch.setattr("rivertwice.airflow.work.get_current_context", lambda: self.context)
 
     def compare(self, *, attempt: int, minute: int, alerts: list[dict[str, str]]) -> str:
         """Do what the task `compare` does, but for Spark: store a reconcile under the name its job is given."""
         self.context["ti"].try_number = attempt
-        task = self.dag.get_task("compare")
-        task.application_args = ["--pipeline", P]  # what `validate` hands on
-        arguments = task.arguments_of(self.context)  # type: ignore[attr-defined]
+        task: Any = self.dag.get_task("compare")
+        job = SparkJob(P, task.job, ["--pipeline", P])  # as `validate` hands on
+        arguments = job.named(self.context["dag_run"].run_id, attempt)
         run = str(arguments[arguments.index("--run") + 1])
         store(self.settings, run, minute, alerts)
         return run

@@ -6,27 +6,20 @@ from typing import Any
 
 import pytest
 
-from homes.project import REPOSITORY
 from rivertwice import reconcile
-from rivertwice.airflow.environment import submit_confs
-from rivertwice.airflow.operators import BackfillOperator, ReconcileOperator, RivertwiceSparkOperator
 from rivertwice.core.errors import DamagedFileError
 from rivertwice.core.settings import Settings
 from rivertwice.definition.airflow_section import SparkResources
-from rivertwice.definition.definition import load_definition
 from rivertwice.engine.jvm import QUICK_JVM, QUICK_RECORDS
+from rivertwice.tasks.environment import submit_confs
+from rivertwice.tasks.jobs import SparkJob
 
 OPTIONS = "spark.driver.extraJavaOptions"
 
 
-def make(kind: type[RivertwiceSparkOperator], settings: Settings, *arguments: str) -> RivertwiceSparkOperator:
-    definition = load_definition(REPOSITORY / "pipelines" / "flight_delays")
-    return kind(task_id="t", settings=settings, definition=definition, job="reconcile", arguments=list(arguments))
-
-
 def test_only_a_quick_job_has_the_options(settings: Settings) -> None:
-    assert QUICK_JVM in submit_confs(settings, SparkResources(), quick=True)[OPTIONS]
-    assert QUICK_JVM not in submit_confs(settings, SparkResources())[OPTIONS]
+    assert QUICK_JVM in submit_confs(settings, SparkResources().confs, quick=True)[OPTIONS]
+    assert QUICK_JVM not in submit_confs(settings, SparkResources().confs)[OPTIONS]
 
 
 @pytest.mark.parametrize(
@@ -43,8 +36,7 @@ def test_a_reconcile_is_quick_by_what_it_reads(
         return QUICK_RECORDS + len(asked) - 1
 
     monkeypatch.setattr(reconcile, "count_unsealed", count)
-    operator = make(ReconcileOperator, settings, *arguments)
-    assert [operator._is_quick(settings), operator._is_quick(settings)] == [True, False]
+    assert [SparkJob("p", "reconcile", arguments).is_quick(settings) for _ in range(2)] == [True, False]
     assert asked == [full, full]
 
 
@@ -53,7 +45,7 @@ def test_a_job_of_which_nothing_is_known_is_not_quick(settings: Settings, monkey
         message = f"the ledger is damaged ({full})"
         raise DamagedFileError(message)
 
-    assert not make(RivertwiceSparkOperator, settings)._is_quick(settings)
-    assert not make(BackfillOperator, settings)._is_quick(settings)
+    assert not SparkJob("p", "act", []).is_quick(settings)
+    assert not SparkJob("p", "backfill", []).is_quick(settings)
     monkeypatch.setattr(reconcile, "count_unsealed", refuse)
-    assert not make(ReconcileOperator, settings)._is_quick(settings)
+    assert not SparkJob("p", "reconcile", []).is_quick(settings)

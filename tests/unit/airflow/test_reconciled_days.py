@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from rivertwice.airflow.announce_steps import (
+from rivertwice.definition.windows import Window
+from rivertwice.tasks.announce import (
     DAY_MS,
     MOST,
     Announced,
@@ -15,7 +16,6 @@ from rivertwice.airflow.announce_steps import (
     select_days,
     touched_days,
 )
-from rivertwice.definition.windows import Window
 from rivertwice.timeline.serving import Publication
 
 HOUR_MS = 3_600_000

@@ -17,17 +17,20 @@ from homes.ledger import NOW
 from homes.project import edit_yaml
 from rivertwice.agent.alert_model import AlertCause, Report
 from rivertwice.agent.alert_store import alerts_of
-from rivertwice.airflow import repair_steps
-from rivertwice.airflow.alerts import Place, ReportedError, report_gate
-from rivertwice.airflow.dag_names import reconcile_of
 from rivertwice.airflow.web_alerts import keep_why
 from rivertwice.airflow.web_registry import ActRequest
+from rivertwice.airflow.work import ReportedError, do_step, run_of
 from rivertwice.backfill.store import load_backfill_plan
 from rivertwice.core.errors import LogGapError
 from rivertwice.core.instants import utc_now
 from rivertwice.core.plain import to_plain
 from rivertwice.definition.definition import load_definition
 from rivertwice.reconcile.results import Stamp, StoredVerdict, store_run
+from rivertwice.tasks import repair as repair_steps
+from rivertwice.tasks.definitions import DagFacts
+from rivertwice.tasks.names import reconcile_of
+from rivertwice.tasks.reports import report_gate
+from rivertwice.tasks.run import TaskRun
 from rivertwice.timeline.sequence import publish, read_sequence
 from rivertwice.timeline.serving import Publication
 from rivertwice.upkeep.window_repairs import Repairs
@@ -52,7 +55,7 @@ class Run:
         for name, value in self.settings.to_env().items():
             monkeypatch.setenv(name, value)
         self.store = alerts_of(self.settings)
-        self.dag = repair_dag(self.settings, load_definition(self.settings.definition_folder("p")))
+        self.dag = repair_dag(self.settings, DagFacts.of(load_definition(self.settings.definition_folder("p"))))
         self.xcoms: dict[str, Any] = {}
         self.active = 0
         self.pushed: dict[str, Any] = {}
@@ -66,7 +69,7 @@ class Run:
                 get_dr_count=lambda **_: self.active,
             ),
         }
-        monkeypatch.setattr(repair_steps, "get_current_context", lambda: self.context)
+        monkeypatch.setattr("rivertwice.airflow.work.get_current_context", lambda: self.context)
 
     def reconcile(self, run: str, verdicts: list[tuple[int, str]], minute: int = 0, late_share: bool = True) -> None:
         """Store what a reconcile found, and report it as its gate does."""
@@ -108,6 +111,12 @@ class Run:
         self.xcoms[task] = self.dag.get_task(task).python_callable(*arguments)  # type: ignore[attr-defined]
         return self.xcoms[task]
 
+    def task_run(self) -> TaskRun:
+        return run_of(self.context, repairs_of="p")
+
+    def step(self, step: str, *arguments: Any) -> Any:
+        return do_step(step, "p", *arguments, run=self.task_run())
+
     def policy(self, **values: Any) -> None:
         edit_yaml(self.settings.definitions / "p", lambda document: document.update(repair=values))
 
@@ -133,7 +142,7 @@ def test_a_late_burst_is_repaired_as_approved_and_its_alert_ends(run: Run) -> No
     run.reconcile("rc-1", [(0, "LATE"), (1, "LATE"), (2, "AGREES")])
     found = run.do("find", "p")
     assert found["subject"] == "Repair 2 windows of p?"
-    assert run.do("approval_wanted", found) is True
+    assert run.do("approval_wanted", "p", found) is True
     waiting = alert_of(run, LATE)
     assert waiting.details["repair"].startswith("2 rows LATE are served in 2 windows: [1970-01-01T00:00:00Z")
     assert waiting.details["repair_run"] == RUN
@@ -172,7 +181,7 @@ def test_a_defect_is_asked_for_also_under_the_policy_automatic(run: Run) -> None
     run.policy(policy="automatic")
     run.reconcile("rc-1", [(0, "LATE"), (1, "DEFECT")])
     found = run.do("find", "p")
-    assert (found["asks"], found["ranges"]) == (True, hours((0, 2)))
+    assert (found["asks"], found["ranges"]) == (True, to_plain(hours((0, 2))))
     assert "a DEFECT is looked at by a person before it is replaced" in found["body"].replace("A DEFECT", "a DEFECT")
 
 
@@ -180,7 +189,7 @@ def test_late_rows_within_the_budget_are_repaired_by_themselves(run: Run) -> Non
     run.policy(policy="automatic", budget={"windows": 1, "records": 1000})
     run.reconcile("rc-1", [(0, "LATE")])
     found = run.do("find", "p")
-    assert run.do("approval_wanted", found) is False
+    assert run.do("approval_wanted", "p", found) is False
     backfill = str(run.do("plan", "p", found))
     run.publish((0, 1), backfill=backfill)
     run.verified([(0, "AGREES")])
@@ -197,7 +206,7 @@ def test_a_repair_beyond_the_budget_is_asked_for(run: Run) -> None:
 def test_nothing_wrong_is_nothing_to_repair(run: Run, verdicts: list[tuple[int, str]]) -> None:
     if verdicts:
         run.reconcile("rc-1", verdicts)
-    assert repair_steps.may_repair("p") is False
+    assert run.step("may_repair") is False
     with pytest.raises(AirflowSkipException, match="nothing is to be repaired of p"):
         run.do("find", "p")
     with pytest.raises(AirflowSkipException, match="nothing was to be repaired"):
@@ -217,17 +226,19 @@ def test_a_reconcile_beside_a_repair_at_work_leaves_the_alerts_end_to_it(run: Ru
     run.reconcile("rc-1", [(0, "LATE")])
     run.do("find", "p")
     run.active = 1
-    assert repair_steps.under_repair(run.settings, "p") == frozenset()  # it waits: whoever backfills ends the alert
+    assert (
+        repair_steps.under_repair(run.settings, run.task_run(), "p") == frozenset()
+    )  # it waits: whoever backfills ends the alert
     run.answered(YES)
-    left = repair_steps.under_repair(run.settings, "p")
+    left = repair_steps.under_repair(run.settings, run.task_run(), "p")
     assert left == {"late_share"}
     passed = {"run": "rc-2", "gate": {"alerts": []}, "counts": {"served": {"AGREES": 1}}}
-    place = Place("reconcile__p", "r", "gate")
-    report_gate(run.settings, "p", place, passed, whole=True, left=left)
+    place = TaskRun("reconcile__p", "r", "gate", NOW)
+    report_gate(run.settings, place, "p", passed, whole=True, left=left)
     assert alert_of(run, LATE).resolved_at is None
     run.active = 0  # its run was deleted: nothing else will end the alert
-    assert repair_steps.under_repair(run.settings, "p") == frozenset()
-    report_gate(run.settings, "p", place, passed, whole=True)
+    assert repair_steps.under_repair(run.settings, run.task_run(), "p") == frozenset()
+    report_gate(run.settings, place, "p", passed, whole=True)
     assert alert_of(run, LATE).resolution == "reconcile rc-2 found it no more"
 
 
@@ -238,19 +249,19 @@ def test_what_no_backfill_cures_is_no_failure_of_its_own(run: Run, monkeypatch: 
     run.reconcile("rc-1", [(0, "LATE")])
     monkeypatch.setattr(repair_steps, "find_repair", lost)
     assert repair_steps.propose(run.settings, "p") == {}
-    assert repair_steps.may_repair("p") is False
+    assert run.step("may_repair") is False
 
 
 def test_late_rows_below_the_limit_start_no_repair(run: Run) -> None:
     run.reconcile("rc-1", [(0, "LATE")], late_share=False)
-    assert repair_steps.may_repair("p") is False
+    assert run.step("may_repair") is False
 
 
 def test_one_repair_at_a_time_is_started(run: Run) -> None:
     run.reconcile("rc-1", [(0, "LATE")])
-    assert repair_steps.may_repair("p") is True
+    assert run.step("may_repair") is True
     run.active = 1
-    assert repair_steps.may_repair("p") is False
+    assert run.step("may_repair") is False
 
 
 def test_a_repair_that_somebody_made_unneeded_ends_well_and_says_so(run: Run) -> None:
@@ -277,9 +288,9 @@ def test_a_declined_repair_is_acknowledged_and_not_asked_for_again(run: Run) -> 
         "ada in Airflow",
         "declined its repair: the source sends it again tomorrow",
     )
-    assert repair_steps.may_repair("p") is False
+    assert run.step("may_repair") is False
     run.reconcile("rc-2", [(0, "LATE"), (3, "LATE")], minute=60)
-    assert repair_steps.may_repair("p") is True  # another window differs
+    assert run.step("may_repair") is True  # another window differs
 
 
 @pytest.mark.parametrize(
@@ -309,7 +320,7 @@ def test_what_the_reconcile_of_a_repair_found_beyond_it_is_asked_for(
     assert closed["outcome"] == "done"
     run.policy(policy=policy)
     run.active = active
-    assert repair_steps.may_ask_again("p", closed) is asks
+    assert run.step("may_ask_again", closed) is asks
 
 
 def test_a_repair_that_did_not_end_well_asks_for_nothing_more(run: Run) -> None:
@@ -318,7 +329,7 @@ def test_a_repair_that_did_not_end_well_asks_for_nothing_more(run: Run) -> None:
     run.xcoms["approve"] = NOBODY
     closed = run.do("close", "p")
     assert closed["reconcile"] == "rc-1"
-    assert repair_steps.may_ask_again("p", closed) is False
+    assert run.step("may_ask_again", closed) is False
 
 
 @pytest.mark.parametrize(("answer", "outcome"), [(NO, "declined"), (NOBODY, "unanswered")])
@@ -340,7 +351,7 @@ def test_a_question_that_nobody_answered_is_asked_again(run: Run) -> None:
     run.xcoms["approve"] = NOBODY
     assert run.do("close", "p")["outcome"] == "unanswered"
     assert alert_of(run, LATE).acknowledged_by == ""
-    assert repair_steps.may_repair("p") is True
+    assert run.step("may_repair") is True
 
 
 def test_a_repair_that_cured_nothing_fails_and_its_alert_stays(run: Run) -> None:

@@ -16,18 +16,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rivertwice.acts import arguments_of, find_act, job, parse_request
-from rivertwice.airflow import steps
-from rivertwice.airflow.schedules import is_turn_of
+from rivertwice.airflow.work import do_step
 from rivertwice.core.instants import parse_iso
+from rivertwice.tasks.turns import is_turn_of
 
 DUE = datetime(2026, 11, 22, 3, 25, tzinfo=UTC)
 FIRST_TASKS: dict[str, Callable[[str], object]] = {
-    "rotate": steps.take_savepoint,
-    "archive": steps.check_archive,
-    "reconcile": lambda name: steps.check_reconcile(name, "25 3 * * 0", "5 * * * *"),
-    "backfill": lambda name: steps.plan_backfill(name, "45 2 * * *", "none"),
-    "backfill of sessions": lambda name: steps.check_backfill(name, "45 2 * * *", "none"),
-    "late queue": lambda name: steps.plan_backfill(name, "45 2 * * *", "*/10 * * * *"),
+    "rotate": lambda name: do_step("take_savepoint", name),
+    "archive": lambda name: do_step("check_archive", name),
+    "reconcile": lambda name: do_step("check_reconcile", name, "25 3 * * 0", "5 * * * *"),
+    "backfill": lambda name: do_step("plan_backfill", name, "45 2 * * *", "none"),
+    "backfill of sessions": lambda name: do_step("check_backfill", name, "45 2 * * *", "none"),
+    "late queue": lambda name: do_step("plan_backfill", name, "45 2 * * *", "*/10 * * * *"),
 }
 
 
@@ -40,7 +40,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], No
     def by(run_type: str) -> None:
         run = SimpleNamespace(run_type=run_type, conf={}, run_id="r", logical_date=DUE)
         context: dict[str, Any] = {"dag_run": run, "params": {"reason": ""}}
-        monkeypatch.setattr(steps, "get_current_context", lambda: context)
+        monkeypatch.setattr("rivertwice.airflow.work.get_current_context", lambda: context)
 
     return by
 
@@ -96,16 +96,16 @@ def test_no_tick_of_the_rare_schedule_is_lost_or_taken_twice(day: int, often: st
 def test_a_scheduled_reconcile_in_its_turn_compares_everything(
     asked: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(steps, "_skip_if_nothing_committed", lambda *_: None)
+    monkeypatch.setattr("rivertwice.tasks.steps._skip_if_nothing_committed", lambda *_: None)
     asked("scheduled")
-    assert steps.check_reconcile("flight_delays", "25 3 * * 0", "*/5 * * * *") == [
+    assert do_step("check_reconcile", "flight_delays", "25 3 * * 0", "*/5 * * * *") == [
         "--pipeline",
         "flight_delays",
         "--full",
     ]
-    assert steps.check_reconcile("flight_delays", "25 4 * * 0", "*/5 * * * *") == ["--pipeline", "flight_delays"]
+    assert do_step("check_reconcile", "flight_delays", "25 4 * * 0", "*/5 * * * *") == ["--pipeline", "flight_delays"]
     asked("manual")
-    assert steps.check_reconcile("flight_delays", "25 3 * * 0", "*/5 * * * *") == ["--pipeline", "flight_delays"]
+    assert do_step("check_reconcile", "flight_delays", "25 3 * * 0", "*/5 * * * *") == ["--pipeline", "flight_delays"]
 
 
 def test_a_job_does_what_the_request_asks_for() -> None:

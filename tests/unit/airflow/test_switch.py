@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from homes.versions import AT, GONE, TWO_HOURS, World
-from rivertwice.airflow import switch_steps
-from rivertwice.airflow.alerts import ReportedError
-from rivertwice.airflow.dag_names import comparisons
+from rivertwice.airflow.work import ReportedError
 from rivertwice.core.errors import RequestError
 from rivertwice.core.plain import to_plain
 from rivertwice.definition.definition import load_definition
 from rivertwice.read.timelines import describe_versions
+from rivertwice.tasks.definitions import DagFacts
+from rivertwice.tasks.jobs import SparkJob
+from rivertwice.tasks.names import comparisons
 from rivertwice.timeline.sequence import publish, read_sequence
 from rivertwice.timeline.served_stamp import serving_by_stamp
 from rivertwice.timeline.version_records import read_versions
@@ -38,14 +39,14 @@ class Run:
         for name, value in world.settings.to_env().items():
             monkeypatch.setenv(name, value)
         self.world = world
-        self.dag = switch_dag(world.settings, load_definition(world.settings.definition_folder("p")))
+        self.dag = switch_dag(world.settings, DagFacts.of(load_definition(world.settings.definition_folder("p"))))
         self.answer: dict[str, Any] | None = None
         self.context: dict[str, Any] = {
             "dag_run": SimpleNamespace(dag_id=self.dag.dag_id, run_id=RUN, run_type="manual", conf={}),
             "params": {"version": None, "reason": None},
             "ti": SimpleNamespace(try_number=1, xcom_pull=lambda task_ids: self.answer),
         }
-        monkeypatch.setattr(switch_steps, "get_current_context", lambda: self.context)
+        monkeypatch.setattr("rivertwice.airflow.work.get_current_context", lambda: self.context)
 
     def do(self, task: str, *arguments: Any) -> Any:
         return self.dag.get_task(task).python_callable(*arguments)  # type: ignore[attr-defined]
@@ -57,8 +58,8 @@ class Run:
     def compare(self, choice: dict[str, Any], minute: int = 0, **found: Any) -> None:
         """Do what the task `compare` does, but for Spark: store a comparison under the name that its job is given."""
         task: Any = self.dag.get_task("compare")
-        task.application_args = self.do("comparison_wanted", choice)
-        arguments = task.arguments_of(self.context)
+        task.application_args = self.do("comparison_wanted", "p", choice)
+        arguments = SparkJob("p", "compare", task.application_args).named(RUN, 1)
         assert arguments[:2] == ["--pipeline", choice["version"]]
         run = str(arguments[arguments.index("--run") + 1])
         store_comparison(
@@ -68,11 +69,11 @@ class Run:
     def found(self, **found: Any) -> dict[str, Any]:
         choice = self.choose()
         self.compare(choice, **found)
-        return dict(self.do("gate", choice))
+        return dict(self.do("gate", "p", choice))
 
     def serve(self, found: dict[str, Any], answer: dict[str, Any] | None = YES) -> dict[str, Any]:
         self.answer = answer
-        return dict(self.do("serve", found))
+        return dict(self.do("serve", "p", found))
 
 
 @pytest.fixture
@@ -153,7 +154,7 @@ def test_a_comparison_of_somebody_else_does_not_open_the_gate(run: Run, world: W
     choice = run.choose()
     store_comparison(world.new, world.parity(), "pc-by-hand", by="cli", now=AT)
     with pytest.raises(AirflowFailException, match="no comparison of p@v2 is recorded for the run manual__2026"):
-        run.do("gate", choice)
+        run.do("gate", "p", choice)
 
 
 def test_what_changed_while_a_person_thought_refuses_the_switch(run: Run, world: World) -> None:
@@ -175,8 +176,8 @@ def test_going_back_compares_nothing_and_asks_all_the_same(run: Run, world: Worl
     payload = {"backfill": "b7", "ranges": [[0, 7_200_000]], "bundle": world.bundle, "as_of": {}, "semantics": "s"}
     publish(world.new, payload, expected_seq=seq, now=AT.replace(year=2100))
     choice = run.choose("p", "the new one is wrong")
-    assert run.do("comparison_wanted", choice) == []
-    found = dict(run.do("gate", choice))
+    assert run.do("comparison_wanted", "p", choice) == []
+    found = dict(run.do("gate", "p", choice))
     assert found["run"] is None
     assert "p served before and is not compared" in found["body"]
     assert "b7: [1970-01-01T00:00:00Z, 1970-01-01T02:00:00Z)" in found["body"]
@@ -225,8 +226,8 @@ def test_rows_that_cannot_be_compared_are_accepted_by_a_person_who_says_why(
         run.choose()
     assert isinstance(no.value.__cause__, RequestError)
     choice = run.choose(reason="as planned")
-    assert run.do("comparison_wanted", choice) == []
-    found = dict(run.do("gate", choice))
+    assert run.do("comparison_wanted", "p", choice) == []
+    found = dict(run.do("gate", "p", choice))
     assert found["run"] is None
     assert "**No row was compared**: the windows changed from 1 hour to 2 hours" in found["body"]
     assert "| windows | 8 | 5 |" in found["body"]
@@ -251,12 +252,12 @@ def test_the_dag_refuses_and_accepts_by_what_the_command_line_does(
 
     world, run = other_windows, Run(other_windows, monkeypatch)
     choice = run.choose(reason="as planned")
-    found = dict(run.do("gate", choice))
+    found = dict(run.do("gate", "p", choice))
     world.reconciled("p", read=120)
     for task, argument in (("gate", choice), ("serve", found)):
         run.answer = YES
         with pytest.raises(AirflowFailException, match="p@v2 has not read 20 records"):
-            run.do(task, argument)
+            run.do(task, "p", argument)
     assert serving_by_stamp(world.old) == "p"
     (_, row) = to_plain(describe_versions(world.settings, "p", AT))
     assert "p@v2 has not read 20 records" in row["next"]["text"]
@@ -272,9 +273,9 @@ def test_a_type_of_a_key_that_only_spark_knows_asks_a_person_too(
     choice = run.choose()
     run.compare(choice, different=(why,), reasons=(why,))
     with pytest.raises(AirflowFailException, match=r"the key k changed.*write in `reason`"):
-        run.do("gate", choice)
+        run.do("gate", "p", choice)
     choice = run.choose(reason="ids are numbers")
-    found = dict(run.do("gate", choice))
+    found = dict(run.do("gate", "p", choice))
     assert why in found["body"]
     run.serve(found)
     (version,) = read_versions(world.old)

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from rivertwice.airflow.forms import check_form
 from rivertwice.airflow.web_registry import Answer, Start, check_act, conf_of
 from rivertwice.airflow.web_timelines import TIMELINE_ACTS as ACTS
 from rivertwice.core.errors import RequestError
+from rivertwice.tasks.forms import check_form
 
 pytestmark = pytest.mark.airflow
 NOW = datetime(2026, 11, 27, tzinfo=UTC)

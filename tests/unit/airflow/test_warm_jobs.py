@@ -35,7 +35,8 @@ def test_a_job_is_warm_if_a_submission_would_do_the_same(
     changes: dict[str, object],
     warm: bool,
 ) -> None:
-    from rivertwice.airflow.operators import RivertwiceSparkOperator
+    from rivertwice.airflow.spark_operator import RivertwiceSparkOperator
+    from rivertwice.tasks.definitions import DagFacts
 
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", connection)
     settings = replace(settings, **{"engine": True, "spark_master": "local[2]", **changes})
@@ -43,6 +44,6 @@ def test_a_job_is_warm_if_a_submission_would_do_the_same(
     airflow = AirflowSettings(spark=SparkResources.model_validate(resources))
     definition = definition.model_copy(update={"airflow": airflow})
     task = RivertwiceSparkOperator(
-        task_id="extend", settings=settings, definition=definition, job="archive", arguments=[]
+        task_id="extend", settings=settings, facts=DagFacts.of(definition), job="archive", arguments=[]
     )
-    assert task._may_be_warm(settings) is warm
+    assert task._may_be_warm(settings, quick=True) is warm

@@ -18,7 +18,7 @@ from rivertwice.acts import World, find_act, parse_request
 from rivertwice.acts.job import run_stored
 from rivertwice.acts.project import ActingProject
 from rivertwice.acts.savepoint import SavepointState
-from rivertwice.airflow import operate
+from rivertwice.airflow.work import do_step
 from rivertwice.core.errors import RequestError
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.instants import utc_now
@@ -47,7 +47,7 @@ class Run:
             "dag_run": SimpleNamespace(run_id="manual__1", run_type="manual", conf={}, triggering_user_name="ada"),
             "params": {},
         }
-        monkeypatch.setattr(operate, "get_current_context", lambda: self.context)
+        monkeypatch.setattr("rivertwice.airflow.work.get_current_context", lambda: self.context)
 
     def asks(self, **conf: Any) -> None:
         self.context["dag_run"].conf, self.context["params"] = conf, conf
@@ -85,7 +85,7 @@ def test_a_restore_is_shown_recorded_with_the_person_and_done(
     settings, home, taken, _ = world
     caplog.set_level("INFO")
     run.asks(act=RESTORE, savepoint=taken.id, **SURE)
-    arguments = operate.check("p")
+    arguments = do_step("check_act", "p")
     assert f"savepoint: {taken.id} (proved)" in caplog.text
     assert "replayed and compared: 3 recorded batches, from Kafka" in caplog.text
     assert head(home) == "t1"
@@ -93,7 +93,7 @@ def test_a_restore_is_shown_recorded_with_the_person_and_done(
     assert (event["by"], event["reason"]) == ("ada in Airflow", "the disk was replaced")
     assert event["message"] == "savepoint restore by ada in Airflow: the disk was replaced"
     assert do_job(arguments) == 0
-    report = operate.report("p", arguments)
+    report = do_step("report_act", "p", arguments)
     assert (report["head"], report["parent"], report["forked_at"], report["replayed"]) == ("t2", "t1", 6, 3)
 
 
@@ -102,7 +102,7 @@ def test_a_restore_that_its_run_has_done_is_not_begun_again(world: Any, run: Run
     for named in ({"savepoint": taken.id}, {}):
         before = moves(home)
         run.asks(act=RESTORE, **named, **SURE)
-        arguments = operate.check("p")
+        arguments = do_step("check_act", "p")
         for _ in range(3):  # the worker died after the job was done, twice
             assert do_job(arguments) == 0
         assert moves(home) == before + 1
@@ -113,7 +113,7 @@ def test_a_restore_that_was_cut_off_is_resumed_by_the_retry(
 ) -> None:
     _, home, taken, _ = world
     run.asks(act=RESTORE, savepoint=taken.id, **SURE)
-    arguments = operate.check("p")
+    arguments = do_step("check_act", "p")
     die_before(monkeypatch, lambda: do_job(arguments))
     assert head(home) == "t1"
     assert do_job(arguments) == 0
@@ -126,10 +126,10 @@ def test_a_run_that_resumes_an_old_restore_does_no_second_one(
 ) -> None:
     _, home, taken, _ = world
     run.asks(act=RESTORE, savepoint=taken.id, **SURE)
-    first = operate.check("p")
+    first = do_step("check_act", "p")
     die_before(monkeypatch, lambda: do_job(first))
     run.asks(act=RESTORE, **SURE)
-    arguments = operate.check("p")
+    arguments = do_step("check_act", "p")
     assert StoredRequest.load(home, arguments).resumes == read_restores(home)[-1].id
     for _ in range(2):
         assert do_job(arguments) == 0
@@ -141,13 +141,13 @@ def test_a_restore_that_was_given_up_is_not_begun_by_a_retry(
 ) -> None:
     _, home, taken, _ = world
     run.asks(act=RESTORE, savepoint=taken.id, **SURE)
-    arguments = operate.check("p")
+    arguments = do_step("check_act", "p")
     die_before(monkeypatch, lambda: do_job(arguments), "create_timeline")
     run.context["dag_run"].run_id = "manual__2"
     run.asks(act="operation.abandon", reason="another way")
-    asked = operate.check("p")
-    assert operate.act("p", asked)["abandoned"]
-    assert operate.act("p", asked)["abandoned"]  # the retry of that
+    asked = do_step("check_act", "p")
+    assert do_step("do_act", "p", asked)["abandoned"]
+    assert do_step("do_act", "p", asked)["abandoned"]  # the retry of that
     assert do_job(arguments) == 1
     assert (head(home), read_restores(home)[-1].step) == ("t1", record.OperationStep.ABANDONED)
 
@@ -167,7 +167,7 @@ def test_a_restore_is_refused_before_anything_starts(world: Any, run: Run, conf:
     settings, home, *_ = world
     run.asks(act=RESTORE, **conf)
     with pytest.raises(AirflowFailException, match=said):
-        operate.check("p")
+        do_step("check_act", "p")
     assert moves(home) == 1
     assert not (settings.home / "agent" / "events.jsonl").exists()
 
@@ -177,17 +177,17 @@ def test_a_savepoint_that_cannot_be_restored_is_refused_by_its_first_task(world:
     unproved = take_savepoint(settings, "p", now=utc_now())
     run.asks(act=RESTORE, savepoint=unproved.id, **SURE)
     with pytest.raises(AirflowFailException, match="never proved"):
-        operate.check("p")
+        do_step("check_act", "p")
     begin[0] = 1000
     run.asks(act=RESTORE, **SURE)
     with pytest.raises(AirflowFailException, match="records are gone"):
-        operate.check("p")
+        do_step("check_act", "p")
     assert moves(home) == 1
 
 
 def test_a_dry_run_needs_no_confirmation_and_starts_nothing(world: Any, run: Run) -> None:
     run.asks(act=RESTORE, dry_run=True)
-    assert operate.check("p") == ""
+    assert do_step("check_act", "p") == ""
     assert moves(world[1]) == 1
 
 
@@ -196,15 +196,15 @@ def test_a_rewind_is_confirmed_done_once_and_reports_counts_alone(
 ) -> None:
     run = Run(rewind_world.settings, monkeypatch)
     run.asks(act=REWIND, dry_run=True)
-    assert operate.check("p") == ""
+    assert do_step("check_act", "p") == ""
     run.asks(act=REWIND, savepoint=rewind_world.taken.id, confirm="q")
     with pytest.raises(AirflowFailException, match="lets other rows of its windows serve"):
-        operate.check("p")
+        do_step("check_act", "p")
     run.asks(act=REWIND, savepoint=rewind_world.taken.id, **SURE)
-    asked = operate.check("p")
-    die_before(monkeypatch, lambda: operate.act("p", asked))
+    asked = do_step("check_act", "p")
+    die_before(monkeypatch, lambda: do_step("do_act", "p", asked))
     for _ in range(2):
-        done = operate.act("p", asked)
+        done = do_step("do_act", "p", asked)
     assert (done["head"], head(rewind_world.home)) == ("t2", "t2")
     assert done["comparison"]["differs"] == 1
     assert all(isinstance(count, int) for count in done["comparison"].values())
@@ -214,15 +214,15 @@ def test_a_rewind_is_confirmed_done_once_and_reports_counts_alone(
 def test_pin_and_unpin_carry_the_name_of_the_person(world: Any, run: Run) -> None:
     settings, home, taken, _ = world
     run.asks(act="savepoint.pin", savepoint=taken.id, reason="for the audit")
-    asked = operate.check("p")
-    assert operate.choose("p", asked) == "act"
+    asked = do_step("check_act", "p")
+    assert do_step("choose_task", "p", asked) == "act"
     for _ in range(2):
-        assert operate.act("p", asked)["pinned"]
+        assert do_step("do_act", "p", asked)["pinned"]
     assert json.loads(taken.store.get(f"{taken.id}/pin.json"))["by"] == "ada in Airflow"
     assert events(settings)[-1]["message"] == "savepoint pin by ada in Airflow: for the audit"
-    assert operate.report("p", asked)["pinned"]
+    assert do_step("report_act", "p", asked)["pinned"]
     run.asks(act="savepoint.unpin", savepoint=taken.id, reason="done")
-    operate.act("p", operate.check("p"))
+    do_step("do_act", "p", do_step("check_act", "p"))
     assert not list_savepoints(home)[0].pinned
 
 
@@ -246,8 +246,8 @@ def test_to_prove_one_savepoint_proves_no_older_one_instead(
     world: Any, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run.asks(act="savepoint.prove", savepoint=world[2].id)
-    asked = operate.check("p")
-    assert operate.choose("p", asked) == "job"
+    asked = do_step("check_act", "p")
+    assert do_step("choose_task", "p", asked) == "job"
     proved: list[str] = []
     monkeypatch.setattr(prove, "prove_savepoint", lambda *args, **_: proved.append(args[2]) or Proved())
     for _ in range(2):
@@ -258,10 +258,10 @@ def test_to_prove_one_savepoint_proves_no_older_one_instead(
 def test_an_act_on_what_does_not_exist_is_refused_at_once(world: Any, run: Run) -> None:
     run.asks(act="savepoint.pin", savepoint="sp-t1-9-00000009")
     with pytest.raises(AirflowFailException, match="does not exist"):
-        operate.check("p")
+        do_step("check_act", "p")
     run.asks(act="operation.abandon", reason="x")
     with pytest.raises(AirflowFailException, match="nothing to abandon"):
-        operate.check("p")
+        do_step("check_act", "p")
 
 
 def test_an_amended_value_is_in_no_argument_and_no_result(
@@ -271,15 +271,15 @@ def test_an_amended_value_is_in_no_argument_and_no_result(
     rejected = SimpleNamespace(place="0@7", state="open", reason="schema", detail="k is missing")
     monkeypatch.setattr(dead_summary, "find_letter", lambda *_: rejected)
     run.asks(act="dead.amend", place="0@7", value='{"secret": 1}', reason="field was missing")
-    asked = operate.check("p")
-    assert operate.choose("p", asked) == "job"
+    asked = do_step("check_act", "p")
+    assert do_step("choose_task", "p", asked) == "job"
     (stored,) = home.operations.glob("request-*.json")
     assert "secret" not in asked
     assert "secret" in stored.read_text()
     assert stored.stat().st_mode & 0o077 == 0
     StoredRequest.load(home, asked).finish(home, asked, {"seq": 1})
     assert "secret" not in stored.read_text()
-    assert operate.report("p", asked)["reason"] == "field was missing"
+    assert do_step("report_act", "p", asked)["reason"] == "field was missing"
     assert not stored.exists()
 
 

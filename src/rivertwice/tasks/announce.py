@@ -12,13 +12,9 @@ from dataclasses import asdict, dataclass
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import Asset, get_current_context
-from airflow.sdk.exceptions import AirflowSkipException
-
-from rivertwice.airflow.dag_names import safe_name
-from rivertwice.airflow.refusals import refusals
-from rivertwice.core import PipelineHome, Settings, base_of, from_ms, to_plain
+from rivertwice.core import PipelineHome, Settings, base_of, from_ms
 from rivertwice.storage import Where
+from rivertwice.tasks.run import TaskRun, TaskSkippedError
 
 if TYPE_CHECKING:
     from rivertwice.timeline import Publication
@@ -133,35 +129,14 @@ def range_text(days: Sequence[int]) -> dict[str, str] | None:
     return {"from": start, "to": end}
 
 
-# Airflow's assets of a pipeline: its stream, what it serves, and the days of that which a reconcile has passed.
-#
-# Other DAGs wait for them by name. They belong to the pipeline, not to a version: who waits need not know which one serves.
-
-
-def stream_asset(pipeline: str) -> Asset:
-    """Return the asset whose store caches what was last seen of a stream."""
-    return Asset(name=f"stream.{safe_name(pipeline)}", uri=f"x-rivertwice://streams/{safe_name(pipeline)}")
-
-
-def served_asset(pipeline: str) -> Asset:
-    """Return the asset of what a pipeline serves: an event for each publication, and for each reconcile that passed."""
-    return Asset(name=f"served.{base_of(pipeline)}", uri=f"x-rivertwice://served/{base_of(pipeline)}")
-
-
-def reconciled_asset(pipeline: str) -> Asset:
-    """Return the asset of a pipeline's reconciled days: an event for each day, whose partition is the day, `2013-06-30`."""
-    return Asset(name=f"reconciled.{base_of(pipeline)}", uri=f"x-rivertwice://reconciled/{base_of(pipeline)}")
-
-
 log = logging.getLogger(__name__)
-
-STORED = "announced"
 
 
 @dataclass(frozen=True)
 class AnnouncedReconcile:
     """What an event of `served.PIPELINE` says of a reconcile that passed."""
 
+    kind: str
     reconcile: str
     counts: Mapping[str, Mapping[str, int]]
 
@@ -170,65 +145,70 @@ class AnnouncedReconcile:
 class AnnouncedPublication:
     """What an event of `served.PIPELINE` says of a publication: its entry of the sequence, and the windows that it covers."""
 
+    kind: str
     backfill: str
     sequence: int
     ranges: Sequence[Mapping[str, str]]
     rows: int | None
 
 
-def announce_reconcile(pipeline: str, passed: dict[str, Any]) -> AnnouncedReconcile:
-    """Give the event of `served.PIPELINE` that a reconcile passed.
+@dataclass(frozen=True)
+class AnnouncedDays:
+    """The days that a run announces, and what was announced once that is done; Airflow's store of the asset keeps it."""
+
+    run: str
+    keys: Sequence[str]
+    range: Mapping[str, str] | None
+    after: Mapping[str, Any]
+
+
+def announce_reconcile(settings: Settings, _run: TaskRun, pipeline: str, passed: dict[str, Any]) -> AnnouncedReconcile:
+    """Return what the event of `served.PIPELINE` says of a reconcile that passed.
 
     Args:
         pipeline: its name, or that of a version.
         passed: what the task `gate` returned.
     """
-    settings = Settings.from_env()
     _skip_unless_serving(settings.pipeline(pipeline), pipeline)
-    said = AnnouncedReconcile(passed["run"], passed["counts"])
-    _outlet(served_asset(pipeline)).extra = {"kind": "reconciled", **to_plain(said)}
-    return said
+    return AnnouncedReconcile("reconciled", passed["run"], passed["counts"])
 
 
-def announce_publication(pipeline: str, sequence: int) -> AnnouncedPublication:
-    """Give the event of `served.PIPELINE` that a backfill was published: its entry of the sequence, and the windows that it covers."""
+def announce_publication(settings: Settings, _run: TaskRun, pipeline: str, sequence: int) -> AnnouncedPublication:
+    """Return what the event of `served.PIPELINE` says of a backfill that was published."""
     from rivertwice.core import iso_of_ms
     from rivertwice.timeline import publications_of, read_sequence
 
-    home = Settings.from_env().pipeline(pipeline)
+    home = settings.pipeline(pipeline)
     _skip_unless_serving(home, pipeline)
     publication = next(each for each in publications_of(read_sequence(home)) if each.seq == sequence)
     ranges = [{"from": iso_of_ms(start), "to": iso_of_ms(end)} for start, end in publication.ranges]
-    said = AnnouncedPublication(publication.backfill, sequence, ranges, publication.rows)
-    _outlet(served_asset(pipeline)).extra = {"kind": "published", **to_plain(said)}
-    return said
+    return AnnouncedPublication("published", publication.backfill, sequence, ranges, publication.rows)
 
 
-def announce_days(pipeline: str, passed: dict[str, Any]) -> list[str]:
-    """Give an event of `reconciled.PIPELINE` for each day that was reconciled since the last time; return them.
+def announce_days(
+    settings: Settings, run: TaskRun, pipeline: str, passed: dict[str, Any], stored: dict[str, Any]
+) -> AnnouncedDays:
+    """Return the days that were reconciled since the last time.
 
     A run that is tried again announces what it announced before: the days are stored with its name.
+
+    Args:
+        stored: what the last run stored; empty: none did.
+
+    Raises:
+        TaskSkippedError: there is no such day.
     """
-    settings, context = Settings.from_env(), get_current_context()
-    asset = reconciled_asset(pipeline)
-    store: Any = context["asset_state_store"][asset]
-    run = context["dag_run"].run_id
-    stored: dict[str, Any] = store.get(STORED) or {}
-    if stored.get("run") == run:
-        keys, spanned = stored["keys"], stored["range"]
+    if stored.get("run") == run.run:
+        found = AnnouncedDays(**stored)
     else:
-        with refusals():
-            days = find_days(settings.pipeline(pipeline), pipeline, passed["run"], _known(stored))
-        keys, spanned = days.keys, range_text((*days.new, *days.again))
-        store.set(STORED, {"run": run, "keys": keys, "range": spanned, "after": asdict(days.after)})
-    if not keys:
-        message = f"no day of {pipeline} was reconciled since the last time, and none of those that were has changed"
-        raise AirflowSkipException(message)
-    event = _outlet(asset)
-    event.extra = {"reconcile": passed["run"], "range": spanned, "counts": passed["counts"], "days": len(keys)}
-    event.add_partitions(keys)
-    log.info("announced %s days of %s: %s", len(keys), pipeline, ", ".join(keys))
-    return list(keys)
+        days = find_days(settings.pipeline(pipeline), pipeline, passed["run"], _known(stored))
+        spanned = range_text((*days.new, *days.again))
+        found = AnnouncedDays(run.run, days.keys, spanned, asdict(days.after))
+    if not found.keys:
+        log.info("no day of %s was reconciled since the last time, and none of those that were has changed", pipeline)
+    else:
+        log.info("announced %s days of %s: %s", len(found.keys), pipeline, ", ".join(found.keys))
+    return found
 
 
 def find_days(home: PipelineHome, pipeline: str, run: str, announced: Announced) -> DaysToAnnounce:
@@ -239,7 +219,7 @@ def find_days(home: PipelineHome, pipeline: str, run: str, announced: Announced)
         run: name of the reconcile.
 
     Raises:
-        AirflowSkipException: another version serves, or the rows are final at once, so that no day is ever complete.
+        TaskSkippedError: another version serves, or the rows are final at once, so that no day is ever complete.
     """
     from rivertwice.definition import load_bundle_definition
     from rivertwice.reconcile import reconcile_runs
@@ -250,8 +230,8 @@ def find_days(home: PipelineHome, pipeline: str, run: str, announced: Announced)
     line = Timeline.load(home, judged["timeline"])
     window = load_bundle_definition(home.bundles, line.bundle).window
     if window.last_end_ms(0) is None:
-        message = f"rows of {pipeline} have no watermark that says when a day is complete; wait for {served_asset(pipeline).name}"
-        raise AirflowSkipException(message)
+        message = f"rows of {pipeline} have no watermark that says when a day is complete; wait for served.{base_of(pipeline)}"
+        raise TaskSkippedError(message)
     place = (judged["timeline"], judged["batch"])
     batch = next(row for row in read_ledger(home, judged["batch"]) if (row.timeline, row.batch) == place)
     is_first = announced.until is None or announced.version != pipeline
@@ -301,8 +281,4 @@ def _skip_unless_serving(home: PipelineHome, pipeline: str) -> None:
     serving = serving_by_stamp(home)
     if serving != pipeline:
         message = f"{serving} serves {base_of(pipeline)}, so what {pipeline} has is not announced"
-        raise AirflowSkipException(message)
-
-
-def _outlet(asset: Asset) -> Any:
-    return get_current_context()["outlet_events"][asset]
+        raise TaskSkippedError(message)

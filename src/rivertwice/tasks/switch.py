@@ -1,7 +1,4 @@
-"""What the tasks of `switch__P` do: choose a version, read the comparison of this run, let the version serve, report.
-
-Everything heavy is imported inside the functions: they run in a task's process, never while a DAG file is parsed.
-"""
+"""What the tasks of `switch__P` do: choose a version, read the comparison of this run, let the version serve, report."""
 
 from __future__ import annotations
 
@@ -10,21 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import get_current_context
-from airflow.sdk.exceptions import AirflowFailException
-
-from rivertwice.airflow.dag_names import comparisons
-from rivertwice.airflow.forms import REASON_OF_MANUAL
-from rivertwice.airflow.refusals import refusals
-from rivertwice.airflow.steps import form_of, who
 from rivertwice.core import RequestError, Settings, utc_now
+from rivertwice.tasks.forms import RunReason
+from rivertwice.tasks.names import comparisons
+from rivertwice.tasks.run import APPROVE, TaskFailedError, TaskRun
+from rivertwice.tasks.steps import form_of, reason_of
 
 if TYPE_CHECKING:
     from rivertwice.timeline import Acceptance
 
 log = logging.getLogger(__name__)
-
-APPROVE = "Approve"
 
 
 @dataclass(frozen=True)
@@ -65,18 +57,16 @@ class SwitchReport(Switch):
     not_counted: Sequence[str]
 
 
-def choose(pipeline: str) -> AskedSwitch:
+def choose_version(settings: Settings, run: TaskRun, pipeline: str) -> AskedSwitch:
     """Check the form and return which version shall serve."""
-    from rivertwice.versions import choose_version
+    from rivertwice.versions import choose_version as choose
 
-    settings, context = Settings.from_env(), get_current_context()
-    with refusals():
-        asked: Any = form_of("switch", pipeline, context).request
-        choice = choose_version(settings, pipeline, asked.version or "")
-        if choice.different:
-            require_reason(choice.version, choice.different, asked.reason)
+    asked: Any = form_of("switch", pipeline, run).request
+    choice = choose(settings, pipeline, asked.version or "")
+    if choice.different:
+        require_reason(choice.version, choice.different, asked.reason)
     log.info("%s shall serve in place of %s", choice.version, choice.serving)
-    return AskedSwitch(**vars(choice), reason=asked.reason or who(context))
+    return AskedSwitch(**vars(choice), reason=asked.reason or reason_of(run))
 
 
 def require_reason(version: str, different: Sequence[str], reason: str) -> None:
@@ -93,7 +83,7 @@ def require_reason(version: str, different: Sequence[str], reason: str) -> None:
         raise RequestError(message)
 
 
-def compare_arguments(choice: dict[str, Any]) -> list[str]:
+def check_comparison(_settings: Settings, _run: TaskRun, _pipeline: str, choice: dict[str, Any]) -> list[str]:
     """Return the arguments of the job that compares; none if the version served before."""
     if not choice["compares"]:
         log.info("nothing is compared: %s", "; ".join(choice["different"]) or f"{choice['version']} served before")
@@ -101,13 +91,13 @@ def compare_arguments(choice: dict[str, Any]) -> list[str]:
     return ["--pipeline", choice["version"]]
 
 
-def gate(choice: dict[str, Any]) -> SwitchQuestion:
+def gate_switch(settings: Settings, run: TaskRun, _pipeline: str, choice: dict[str, Any]) -> SwitchQuestion:
     """Read the comparison of this DAG run, and return what is asked of a person.
 
     Raises:
-        AirflowFailException: it has not passed, or the version is not ready; the message names each reason.
+        TaskFailedError: it has not passed, or the version is not ready; the message names each reason.
     """
-    from rivertwice.airflow.approval import (
+    from rivertwice.tasks.approval import (
         describe_comparison,
         describe_exchange,
         describe_refusal,
@@ -116,16 +106,14 @@ def gate(choice: dict[str, Any]) -> SwitchQuestion:
     )
     from rivertwice.versions import look_at_exchange, newest_comparison, publications_since
 
-    settings, run = Settings.from_env(), get_current_context()["dag_run"]
     chosen = AskedSwitch(**choice)
     asked = chosen.reason
     question = SwitchQuestion(**choice, subject=headline(chosen), run=None, body="")
     home = settings.pipeline(chosen.version)
 
     def ask_to_accept(different: Sequence[str]) -> SwitchQuestion:
-        with refusals():
-            exchange = look_at_exchange(settings, chosen.version, different)
-            exchange.require_ready()
+        exchange = look_at_exchange(settings, chosen.version, different)
+        exchange.require_ready()
         return replace(question, different=different, body=describe_exchange(exchange, asked))
 
     if chosen.different:
@@ -133,69 +121,65 @@ def gate(choice: dict[str, Any]) -> SwitchQuestion:
     if not chosen.compares:
         published = publications_since(settings.pipeline(chosen.serving))
         return replace(question, body=describe_return(chosen, published))
-    with refusals():
-        stored = newest_comparison(home, prefix=comparisons(run.run_id))
+    stored = newest_comparison(home, prefix=comparisons(run.run))
     if stored is None:
         message = (
-            f"no comparison of {chosen.version} is recorded for the run {run.run_id}, although its job "
+            f"no comparison of {chosen.version} is recorded for the run {run.run}, although its job "
             "succeeded; look at the log of the task compare, and clear that task"
         )
-        raise AirflowFailException(message)
+        raise TaskFailedError(message)
     if stored.different:  # only Spark found it
-        with refusals():
-            require_reason(chosen.version, stored.different, "" if asked == REASON_OF_MANUAL else asked)
+        require_reason(chosen.version, stored.different, "" if asked == RunReason.MANUAL else asked)
         return replace(ask_to_accept(stored.different), run=stored.run)
     if not stored.passed:
         message = (
             f"comparison {stored.run} does not let {chosen.version} serve: {describe_refusal(stored)}; "
             f"`rivertwice version compare {chosen.version}` shows the rows"
         )
-        raise AirflowFailException(message)
+        raise TaskFailedError(message)
     log.info("comparison %s: %s", stored.run, stored.verdict)
     return replace(question, body=describe_comparison(stored, asked), run=stored.run)
 
 
-def serve(found: dict[str, Any]) -> Switch:
+def let_serve(settings: Settings, run: TaskRun, _pipeline: str, found: dict[str, Any]) -> Switch:
     """Let the version serve, if the comparison still holds; return what the switch did.
 
     Raises:
-        AirflowFailException: it was not approved, or what was compared changed since.
+        TaskFailedError: it was not approved, or what was compared changed since.
     """
     from rivertwice.versions import accept_differences, find_comparison, require_valid, serve_version
 
-    settings, context = Settings.from_env(), get_current_context()
-    by = approved_by(found, context["ti"].xcom_pull(task_ids="approve"))
+    by = approved_by(found, run.results["approve"])
     version, reason, now = found["version"], found["reason"], utc_now()
     different = tuple(found.get("different", ()))  # absent in a run that began before an update
     stored = None if found["run"] is None else find_comparison(settings.pipeline(version), found["run"])
     if found["compares"] and stored is None:
         message = f"comparison {found['run']} of {version} is not stored any more; start the DAG again"
-        raise AirflowFailException(message)
+        raise TaskFailedError(message)
 
     def check() -> None:
         if stored is not None and not different:
             try:
                 require_valid(settings, stored)
             except RequestError as error:
-                raise AirflowFailException(str(error)) from None  # no refused form: somebody approved
+                raise TaskFailedError(str(error)) from None  # no refused form: somebody approved
 
     def accepted() -> Acceptance:
         try:
             return accept_differences(settings, version, different, by=by, reason=reason, now=now)
         except RequestError as error:
-            raise AirflowFailException(str(error)) from None  # no refused form: somebody approved
+            raise TaskFailedError(str(error)) from None  # no refused form: somebody approved
 
-    with refusals():
-        done = serve_version(
-            settings,
-            version,
-            by=by,
-            now=now,
-            compared=None if stored is None else stored.brief(),
-            reason=reason,
-            accept=accepted if different else None,
-            check=check,
-        )
+    done = serve_version(
+        settings,
+        version,
+        by=by,
+        now=now,
+        compared=None if stored is None else stored.brief(),
+        reason=reason,
+        accept=accepted if different else None,
+        check=check,
+    )
     log.info("%s serves, %s rows", done.version, done.rows)
     return Switch(done.version, found["serving"], done.rows, by, found["run"])
 
@@ -204,21 +188,20 @@ def approved_by(found: dict[str, Any], answer: dict[str, Any] | None) -> str:
     """Return who approved, for the record. Pure.
 
     Raises:
-        AirflowFailException: it was not approved.
+        TaskFailedError: it was not approved.
     """
     if answer is not None and answer.get("chosen_options") == [APPROVE]:
         user = answer.get("responded_by_user") or {}
         return f"{user.get('name') or user.get('id') or 'somebody'} in Airflow"
     message = f"the switch to {found['version']} was not approved; start the DAG again"
-    raise AirflowFailException(message)
+    raise TaskFailedError(message)
 
 
-def report(pipeline: str, done: dict[str, Any]) -> SwitchReport:
+def report_switch(settings: Settings, _run: TaskRun, pipeline: str, done: dict[str, Any]) -> SwitchReport:
     """Return what the switch did, and which publications do not count any more."""
-    from rivertwice.airflow.approval import publication_lines
+    from rivertwice.tasks.approval import publication_lines
     from rivertwice.versions import publications_not_counted
 
-    settings = Settings.from_env()
     lines = publication_lines(publications_not_counted(settings, settings.pipeline(pipeline)))
     log.info("%s serves %s since it was let by %s; before: %s", pipeline, done["version"], done["by"], done["before"])
     for line in lines:

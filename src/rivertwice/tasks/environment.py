@@ -8,24 +8,24 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rivertwice.core import Settings
-from rivertwice.definition import SparkResources
 from rivertwice.engine import QUICK_JVM, find_java, start_confs
 
 SPARK_CONNECTION = "spark_default"
 SPARK_POOL = "spark_batch"
 
 
-def submit_confs(settings: Settings, resources: SparkResources, *, quick: bool = False) -> dict[str, str]:
+def submit_confs(settings: Settings, own: Mapping[str, str], *, quick: bool = False) -> dict[str, str]:
     """Return what only the submission can set, as a driver's own start does; the jobs set the SQL settings themselves.
 
     Args:
+        own: those of the pipeline, which override the others.
         quick: the job is a short run (`jvm_confs.is_quick`).
     """
     confs = start_confs(settings, sorted(settings.spark_jars.glob("*.jar")))
     if quick:
         confs["spark.driver.extraJavaOptions"] += f" {QUICK_JVM}"
     del confs["spark.master"]  # from the connection
-    return {**confs, **resources.confs}
+    return {**confs, **own}
 
 
 def spark_environment(settings: Settings, inherited: Mapping[str, str] | None = None) -> dict[str, str]:

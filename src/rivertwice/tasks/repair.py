@@ -1,7 +1,6 @@
 """What the tasks of `repair__P` do: find the smallest backfill, plan what was approved, look at the result, close the alert.
 
-The backfill itself is that of `backfill__P`: computed, audited, published, awaited. Everything heavy is imported inside the
-functions: they run in a task's process, never while a DAG file is parsed.
+The backfill itself is that of `backfill__P`: computed, audited, published, awaited.
 """
 
 from __future__ import annotations
@@ -11,16 +10,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import get_current_context
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
-
 from rivertwice.acts import FoundRepair, PlanRequest, arguments_of, find_repair
-from rivertwice.airflow.dag_names import dag_id, is_reconcile_of, request_of
-from rivertwice.airflow.forms import REASON_OF_MANUAL
-from rivertwice.airflow.refusals import refusals
-from rivertwice.airflow.steps import form_of
-from rivertwice.airflow.switch_steps import APPROVE
 from rivertwice.core import RivertwiceError, Settings, iso_of_ms, utc_now
+from rivertwice.tasks.forms import RunReason
+from rivertwice.tasks.names import is_reconcile_of, request_of
+from rivertwice.tasks.run import APPROVE, TaskFailedError, TaskRun, TaskSkippedError
+from rivertwice.tasks.steps import form_of
 
 if TYPE_CHECKING:
     from rivertwice.upkeep import Proposal, RepairOutcome, RepairRecord
@@ -29,46 +24,43 @@ log = logging.getLogger(__name__)
 BY_DEFINITION = "Airflow, as repair: {policy: automatic} allows"
 
 
-def may_repair(pipeline: str) -> bool:
+def may_repair(settings: Settings, run: TaskRun, pipeline: str) -> bool:
     """Say, after a reconcile, whether a repair is to be started: something is wrong that one cures, and none is under way."""
-    found = _find_if_possible(Settings.from_env(), pipeline)
+    found = _find_if_possible(settings, pipeline)
     if found is None or not found.decision.wanted:
         why = "no backfill cures anything" if found is None else found.decision.why
         log.info("no repair of %s is started: %s", pipeline, why)
         return False
-    active = _active(pipeline)
-    if active:
+    if run.active_repairs:
         log.info("a repair of %s is under way, or waits for a person; no other is started", pipeline)
-    return not active
+    return not run.active_repairs
 
 
-def may_ask_again(pipeline: str, closed: dict[str, Any]) -> bool:
+def may_ask_again(settings: Settings, run: TaskRun, pipeline: str, closed: dict[str, Any]) -> bool:
     """Say, after a repair that ended well, whether a person is asked for what its reconcile found beyond it.
 
     What runs by itself waits for the next reconcile: else a stream that is late all the time would be repaired all the time.
     """
     from rivertwice.upkeep import RepairOutcome
 
-    found = _find_if_possible(Settings.from_env(), pipeline)
+    found = _find_if_possible(settings, pipeline)
     ended_well = closed["outcome"] in (RepairOutcome.DONE, RepairOutcome.UNNEEDED)
     if not ended_well or found is None or not found.decision.wanted or not found.decision.asks:
         return False
-    return _active(pipeline) <= 1  # this run is the one
+    return run.active_repairs <= 1  # this run is the one
 
 
-def find(pipeline: str) -> dict[str, Any]:
+def find_smallest(settings: Settings, run: TaskRun, pipeline: str) -> dict[str, Any]:
     """Return the smallest backfill that cures what the newest reconcile found, and what is asked of a person.
 
     Raises:
-        AirflowSkipException: there is nothing to repair.
+        TaskSkippedError: there is nothing to repair.
     """
     from rivertwice.backfill import explain_plan
     from rivertwice.upkeep import RepairRecord, Repairs
 
-    settings, context = Settings.from_env(), get_current_context()
-    with refusals():
-        asked = form_of("repair", pipeline, context).request
-        found = find_repair(settings, pipeline)
+    asked = form_of("repair", pipeline, run).request
+    found = find_repair(settings, pipeline)
     if found is None or not found.decision.wanted:
         why = (
             "no reconcile has run yet, or it found nothing that a backfill cures"
@@ -76,38 +68,36 @@ def find(pipeline: str) -> dict[str, Any]:
             else found.decision.why
         )
         message = f"nothing is to be repaired of {pipeline}: {why}"
-        raise AirflowSkipException(message)
+        raise TaskSkippedError(message)
     proposal, decision = found.proposal, found.decision
-    run, reason = context["dag_run"].run_id, asked.reason
     Repairs(settings.pipeline(pipeline)).write(
-        run, lambda known: known or RepairRecord(run, proposal, utc_now(), reason=reason)
+        run.run, lambda known: known or RepairRecord(run.run, proposal, utc_now(), reason=asked.reason)
     )
     waits = "a person has to approve it" if decision.asks else "it runs by itself"
-    _amend(settings, pipeline, proposal, {"repair": f"{proposal.text}; {waits}", "repair_run": run})
+    _amend(settings, pipeline, proposal, {"repair": f"{proposal.text}; {waits}", "repair_run": run.run})
     log.info("the smallest backfill: %s; %s", proposal.text, decision.why)
     plan = "" if found.plan is None else explain_plan(found.plan)
     return {
         **asdict(proposal),
         "asks": decision.asks,
         "subject": proposal.question(pipeline),
-        "body": proposal.ask(pipeline, decision, plan, reason),
+        "body": proposal.ask(pipeline, decision, plan, asked.reason),
     }
 
 
-def is_approval_wanted(found: dict[str, Any]) -> bool:
+def is_approval_wanted(_settings: Settings, _run: TaskRun, _pipeline: str, found: dict[str, Any]) -> bool:
     """Say whether a person has to approve."""
     return bool(found["asks"])
 
 
-def plan(pipeline: str, found: dict[str, Any]) -> str:
+def plan_repair(settings: Settings, run: TaskRun, pipeline: str, found: dict[str, Any]) -> str:
     """Plan what was approved and still differs, and return the backfill's id; an empty text: nothing does any more."""
     from rivertwice.backfill import explain_plan, save_plan
     from rivertwice.upkeep import plan_approved
 
-    settings, proposal = Settings.from_env(), _approved(found)
-    _begin(settings, pipeline, found)
-    with refusals():
-        made = plan_approved(settings, pipeline, proposal, _reason(found))
+    proposal = _approved(run, found)
+    _begin(settings, run, pipeline, found)
+    made = plan_approved(settings, pipeline, proposal, _reason(run, found))
     if made is None:
         log.info("the windows were published since; nothing is left to repair")
         return ""
@@ -116,19 +106,20 @@ def plan(pipeline: str, found: dict[str, Any]) -> str:
     return str(save_plan(settings.pipeline(pipeline), made).id)
 
 
-def plan_arguments(pipeline: str, found: dict[str, Any]) -> list[str]:
+def check_repair(settings: Settings, run: TaskRun, pipeline: str, found: dict[str, Any]) -> list[str]:
     """Return the arguments of the job that plans the sessions that were approved; none if none differs any more."""
     from rivertwice.upkeep import sessions_still_differ
 
-    settings, proposal = Settings.from_env(), _approved(found)
-    _begin(settings, pipeline, found)
-    with refusals():
-        if not sessions_still_differ(settings, pipeline, proposal):
-            log.info("the sessions were published since; nothing is left to repair")
-            return []
-    request = request_of(get_current_context()["dag_run"].run_id)
+    proposal = _approved(run, found)
+    _begin(settings, run, pipeline, found)
+    if not sessions_still_differ(settings, pipeline, proposal):
+        log.info("the sessions were published since; nothing is left to repair")
+        return []
+    request = request_of(run.run)
     within = tuple(f"{iso_of_ms(start)}/{iso_of_ms(end)}" for start, end in proposal.ranges)
-    asked = PlanRequest(pipeline=pipeline, request=request, repair=True, within=within, reason=_reason(found)[:200])
+    asked = PlanRequest(
+        pipeline=pipeline, request=request, repair=True, within=within, reason=_reason(run, found)[:200]
+    )
     return arguments_of(asked)
 
 
@@ -144,34 +135,31 @@ class ClosedRepair:
     reconcile: str
 
 
-def close(pipeline: str) -> ClosedRepair:
+def close_repair(settings: Settings, run: TaskRun, pipeline: str) -> ClosedRepair:
     """Record how the repair ended, and end its alert with the numbers of before and after.
 
     Raises:
-        AirflowSkipException: there was nothing to repair.
-        AirflowFailException: the windows differ still.
+        TaskSkippedError: there was nothing to repair.
+        TaskFailedError: the windows differ still.
     """
-    from rivertwice.airflow.alerts import Place, ReportedError, report_gate
     from rivertwice.reconcile import reconcile_runs
+    from rivertwice.tasks.reports import report_gate
     from rivertwice.upkeep import RepairOutcome, RepairRecord, Repairs, count_rows, count_rows_in
 
-    settings, context = Settings.from_env(), get_current_context()
-    ti: Any = context["ti"]
-    run, home = context["dag_run"].run_id, settings.pipeline(pipeline)
-    found = ti.xcom_pull(task_ids="find")
+    home, found = settings.pipeline(pipeline), run.results["find"]
     if found is None:
         message = "nothing was to be repaired"
-        raise AirflowSkipException(message)
+        raise TaskSkippedError(message)
     proposal = _proposal(found)
-    answer, backfill = ti.xcom_pull(task_ids="approve"), ti.xcom_pull(task_ids="plan")
-    published = ti.xcom_pull(task_ids="publish") is not None
-    own = [each for each in reconcile_runs(home) if is_reconcile_of(run, each["run"])]
+    answer, backfill = run.results["approve"], run.results["plan"]
+    published = run.results["publish"] is not None
+    own = [each for each in reconcile_runs(home) if is_reconcile_of(run.run, each["run"])]
     after = count_rows_in(home, own[-1]["run"], proposal.ranges) if published and own else None
     outcome = find_outcome(found, answer, backfill, published=published, after=after)
     record = Repairs(home).write(
-        run,
+        run.run,
         lambda known: replace(
-            known or RepairRecord(run, proposal, utc_now()),
+            known or RepairRecord(run.run, proposal, utc_now()),
             outcome=outcome,
             by=who_decided(found, answer),
             backfill=backfill or "",
@@ -183,13 +171,13 @@ def close(pipeline: str) -> ClosedRepair:
     _end_alert(settings, pipeline, record)
     if own:
         whole = outcome == RepairOutcome.DONE
-        report_gate(settings, pipeline, Place(context["dag_run"].dag_id, run, "close"), own[-1], whole=whole)
+        report_gate(settings, run, pipeline, own[-1], whole=whole)
     if outcome == RepairOutcome.FAILED and after is not None:
         message = (
             f"backfill {backfill} was published, but reconcile {own[-1]['run']} still finds {count_rows(after)} in its windows; the alert "
             f"stays open, and the next repair begins from there; `rivertwice verdicts {pipeline}` shows the rows"
         )
-        raise AirflowFailException(message) from ReportedError(message)
+        raise TaskFailedError(message, is_reported=True)
     log.info("the repair of %s ended: %s", pipeline, record.note)
     reconcile = own[-1]["run"] if own else proposal.reconcile
     return ClosedRepair(outcome, record.by, record.backfill, proposal.rows, after, reconcile)
@@ -237,18 +225,12 @@ def propose(settings: Settings, pipeline: str) -> dict[str, str]:
     return {"repair": found.proposal.text} if found is not None and found.decision.wanted else {}
 
 
-def under_repair(settings: Settings, pipeline: str) -> frozenset[str]:
+def under_repair(settings: Settings, run: TaskRun, pipeline: str) -> frozenset[str]:
     """Return the kinds of alerts that a repair at work will end itself, with the numbers of before and after."""
     from rivertwice.upkeep import Repairs
 
     kinds = Repairs(settings.pipeline(pipeline)).kinds_at_work
-    return kinds if kinds and _active(pipeline) else frozenset()
-
-
-def _active(pipeline: str) -> int:
-    """Return how many runs of the repair's DAG are at work, or wait."""
-    ti: Any = get_current_context()["ti"]
-    return int(ti.get_dr_count(dag_id=dag_id("repair", pipeline), states=["queued", "running"]))
+    return kinds if run.active_repairs else frozenset()
 
 
 def _find_if_possible(settings: Settings, pipeline: str) -> FoundRepair | None:
@@ -266,36 +248,36 @@ def _proposal(found: dict[str, Any]) -> Proposal:
     return Proposal.from_json({name: found[name] for name in Proposal.__dataclass_fields__})
 
 
-def _approved(found: dict[str, Any]) -> Proposal:
+def _approved(run: TaskRun, found: dict[str, Any]) -> Proposal:
     """Return what was proposed, if it is approved or needs no approval.
 
     Raises:
-        AirflowFailException: it was not approved.
+        TaskFailedError: it was not approved.
     """
-    answer = get_current_context()["ti"].xcom_pull(task_ids="approve")
+    answer = run.results["approve"]
     if found["asks"] and (answer is None or answer.get("chosen_options") != [APPROVE]):
         message = "the repair was not approved; start the DAG again"
-        raise AirflowFailException(message)
+        raise TaskFailedError(message)
     return _proposal(found)
 
 
-def _begin(settings: Settings, pipeline: str, found: dict[str, Any]) -> None:
+def _begin(settings: Settings, run: TaskRun, pipeline: str, found: dict[str, Any]) -> None:
     """Record that a repair runs now, and who approved it."""
     from rivertwice.upkeep import RepairOutcome, RepairRecord, Repairs
 
-    context, proposal = get_current_context(), _proposal(found)
-    run, by = context["dag_run"].run_id, who_decided(found, context["ti"].xcom_pull(task_ids="approve"))
+    proposal, by = _proposal(found), who_decided(found, run.results["approve"])
     Repairs(settings.pipeline(pipeline)).write(
-        run,
-        lambda known: replace(known or RepairRecord(run, proposal, utc_now()), outcome=RepairOutcome.RUNNING, by=by),
+        run.run,
+        lambda known: replace(
+            known or RepairRecord(run.run, proposal, utc_now()), outcome=RepairOutcome.RUNNING, by=by
+        ),
     )
     _amend(settings, pipeline, proposal, {"repair": f"{proposal.text}; it runs, approved by {by}", "repair_run": ""})
 
 
-def _reason(found: dict[str, Any]) -> str:
+def _reason(run: TaskRun, found: dict[str, Any]) -> str:
     """Return what the backfill keeps as its reason."""
-    answer = get_current_context()["ti"].xcom_pull(task_ids="approve")
-    by = who_decided(found, answer) or REASON_OF_MANUAL
+    by = who_decided(found, run.results["approve"]) or RunReason.MANUAL
     return f"repair of {' and '.join(found['kinds'])} of reconcile {found['reconcile']}, approved by {by}"
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rivertwice.airflow.switch_steps import AskedSwitch
 from rivertwice.core import iso_of_ms, to_iso
+from rivertwice.tasks.switch import AskedSwitch
 from rivertwice.timeline import Entry
 from rivertwice.versions import Exchange, Proof, StoredComparison
 

@@ -1,0 +1,114 @@
+"""Which pipelines and versions get DAGs, and what their DAGs depend on. Reads the definitions only, so that parsing a DAG file costs no engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict
+
+from rivertwice.core import MARK, ConfigError, DefinitionError, Settings, base_of
+from rivertwice.definition import (
+    AirflowSettings,
+    Definition,
+    DefinitionFiles,
+    RepairMode,
+    load_definition,
+    load_draft,
+)
+
+
+@dataclass(frozen=True)
+class FoundDefinitions:
+    """One pipeline, or a version of one: its definition, or why it cannot be accepted."""
+
+    name: str
+    definition: Definition | None
+    refusal: str | None
+
+
+def find_definitions(settings: Settings) -> list[FoundDefinitions]:
+    """Return every pipeline of the project and every open version of one, sorted by name; a broken one hides no other.
+
+    While a version is open, the definition of its pipeline is the frozen one, which its stream runs. When and with what its DAGs
+    run is not frozen: that is the `airflow` of the project's file, if it can be read.
+    """
+    names = {file.parent.name for file in settings.definitions.glob(f"*/{DefinitionFiles.YAML_FILE}")}
+    names |= {file.parent.name for file in settings.frozen_definitions.glob(f"*{MARK}*/{DefinitionFiles.YAML_FILE}")}
+    definitions = []
+    for name in sorted(names):
+        try:
+            definitions.append(FoundDefinitions(name, _load(settings, name), None))
+        except (ConfigError, DefinitionError, OSError) as error:
+            definitions.append(FoundDefinitions(name, None, str(error)))
+    return definitions
+
+
+def _load(settings: Settings, name: str) -> Definition:
+    folder = settings.definition_folder(name)
+    definition = load_definition(folder)
+    own = settings.definitions / base_of(name)
+    if folder == own or not (own / DefinitionFiles.YAML_FILE).is_file():
+        return definition
+    try:
+        return definition.model_copy(update={"airflow": load_draft(own).airflow})
+    except DefinitionError:
+        return definition  # of a pipeline that runs: its DAGs stay as they were frozen, `rivertwice lint` names the mistake
+
+
+class DagFacts(BaseModel):
+    """All that the DAGs of a pipeline, or of a version, depend on; an agent gives it to an Airflow that has no definitions.
+
+    Attributes:
+        plans_in_job: whether a backfill is only planned from the records, as of sessions.
+        corrects_late: whether the late queue has a schedule of its own.
+        can_repair: whether a backfill can cure its rows, and the definition wants that.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    airflow: AirflowSettings
+    plans_in_job: bool = False
+    corrects_late: bool = False
+    can_repair: bool = False
+
+    @classmethod
+    def of(cls, definition: Definition) -> Self:
+        """Return those of a definition."""
+        wants_repair = definition.compare and definition.repair.policy != RepairMode.OFF
+        return cls(
+            name=definition.name,
+            airflow=definition.airflow,
+            plans_in_job=not definition.window.kind.is_aligned,
+            corrects_late=definition.late.policy == "correct",
+            can_repair=wants_repair and definition.has_windows_of_their_own and "repair" in definition.airflow.dags,
+        )
+
+    @property
+    def is_first_version(self) -> bool:
+        """Whether it is the pipeline's own, not a version beside it: such a one has no switch and no archive.
+
+        The archive of a topic is one for all pipelines; the first version's DAG extends it, and the agent that of any other topic.
+        """
+        return base_of(self.name) == self.name
+
+
+class FoundDag(BaseModel):
+    """One pipeline, or a version of one: what its DAGs depend on, or why it has none."""
+
+    name: str
+    facts: DagFacts | None = None
+    refusal: str | None = None
+
+
+def find_dags(settings: Settings) -> list[FoundDag]:
+    """Return every pipeline and every open version, as `find_definitions` does."""
+    return [
+        FoundDag(
+            name=found.name,
+            facts=None if found.definition is None else DagFacts.of(found.definition),
+            refusal=found.refusal,
+        )
+        for found in find_definitions(settings)
+    ]
