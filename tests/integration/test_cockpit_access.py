@@ -267,7 +267,7 @@ def test_an_alert_is_acknowledged_in_the_page_with_name_and_reason(settings: Set
     )
     (alert,) = ask(settings, "vera", "GET", f"/api/p/{BLUE}/alerts").json()["open"]
     refused = act(settings, "ursula", BLUE, "alert.acknowledge", fields={"alert": "al-0000000000000000"})
-    assert (refused.status_code, "nothing to acknowledge" in refused.text) == (400, True)
+    assert (refused.status_code, "lasts; reload the page" in refused.text) == (400, True)
     with chromium() as browser:
         with page_of(browser, settings, f"/rivertwice/#/p/{BLUE}/alerts", user="vera") as page:
             expect(page.get_by_text("lag is 9000 (limit 100)", exact=True)).to_be_visible()

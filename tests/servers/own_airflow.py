@@ -63,11 +63,20 @@ class OwnAirflow:
         env: of all its processes.
         dags: its DAG folder.
         url: of its API server.
+        inside: words before each command of it, which lead to another host.
         started: the processes by name.
     """
 
-    def __init__(self, folder: Path, installed: Path, port: int, variables: Mapping[str, str]) -> None:
-        self.folder, self.dags, self.url = folder, folder / "my_dags", f"http://127.0.0.1:{port}"
+    def __init__(
+        self,
+        folder: Path,
+        installed: Path,
+        port: int,
+        variables: Mapping[str, str],
+        host: str = "127.0.0.1",
+        inside: Sequence[str] = (),
+    ) -> None:
+        self.folder, self.dags, self.url, self.inside = folder, folder / "my_dags", f"http://{host}:{port}", inside
         self.dags.mkdir(parents=True)
         (folder / "passwords.json").write_text(json.dumps({"admin": "of-the-tests"}))
         inherited = {
@@ -85,7 +94,7 @@ class OwnAirflow:
             "CORE__FERNET_KEY": "QQZqJIUxuXHjpgnYUHVqsZ9QfQ9vO0zVbNLYAgYqUsI=",
             "API_AUTH__JWT_SECRET": "of-the-tests-and-long-enough-for-a-signature-of-512-bits-which-is-64-bytes",
             "API__SECRET_KEY": "of-the-tests",
-            "API__HOST": "127.0.0.1",
+            "API__HOST": host,
             "API__PORT": port,
             "API__BASE_URL": self.url,
             "API__WORKERS": 1,
@@ -98,7 +107,7 @@ class OwnAirflow:
             **inherited,
             "PYTHONPATH": path,
             "AIRFLOW_HOME": str(folder),
-            "NO_PROXY": "127.0.0.1,localhost",
+            "NO_PROXY": f"127.0.0.1,localhost,{host}",
             **{f"AIRFLOW__{name}": str(value) for name, value in options.items()},
             **variables,
         }
@@ -107,7 +116,7 @@ class OwnAirflow:
     def command(self, *words: str) -> str:
         """Run `airflow WORDS` to its good end and return what it printed."""
         done = subprocess.run(
-            [sys.executable, "-m", "airflow", *words], env=self.env, cwd=self.folder, capture_output=True, text=True, timeout=300, check=False
+            [*self.inside, sys.executable, "-m", "airflow", *words], env=self.env, cwd=self.folder, capture_output=True, text=True, timeout=300, check=False
         )  # fmt: skip
         assert done.returncode == 0, f"airflow {' '.join(words[:2])}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
         return done.stdout
@@ -117,7 +126,7 @@ class OwnAirflow:
         name = words[0]
         with (self.folder / f"{name}.log").open("ab") as log:
             self.started[name] = subprocess.Popen(
-                [sys.executable, "-m", "airflow", *words], env=self.env, cwd=self.folder, stdout=log, stderr=log, start_new_session=True
+                [*self.inside, sys.executable, "-m", "airflow", *words], env=self.env, cwd=self.folder, stdout=log, stderr=log, start_new_session=True
             )  # fmt: skip
 
     def start(self, *, more: Sequence[Sequence[str]] = ()) -> AirflowClient:
@@ -167,10 +176,12 @@ class OwnAirflow:
 
 
 @contextmanager
-def own_airflow(folder: Path, installed: Path, variables: Mapping[str, str]) -> Iterator[OwnAirflow]:
+def own_airflow(
+    folder: Path, installed: Path, variables: Mapping[str, str], host: str = "127.0.0.1", inside: Sequence[str] = ()
+) -> Iterator[OwnAirflow]:
     """Give an Airflow that is not started yet, and end whatever was started of it."""
     with ExitStack() as held:
         (port,) = held.enter_context(held_ports(1))
-        made = OwnAirflow(folder, installed, port, variables)
+        made = OwnAirflow(folder, installed, port, variables, host, inside)
         held.callback(made.stop)
         yield made

@@ -75,13 +75,17 @@ class SecureListeners:
         }
 
 
-def make_files(folder: Path) -> Path:
-    """Make the certificates, the keys and the password's file in a new folder; return it."""
+def make_files(folder: Path, address: str = "127.0.0.1") -> Path:
+    """Make the certificates, the keys and the password's file in a new folder; return it.
+
+    Args:
+        address: of the host that the certificates are for.
+    """
     folder.mkdir()
-    key, ca = _certify("ca", None)
+    key, ca = _certify("ca", None, address)
     (folder / "ca.pem").write_bytes(ca.public_bytes(serialization.Encoding.PEM))
     for name in ("server", "client"):
-        own, certificate = _certify(name, (key, ca))
+        own, certificate = _certify(name, (key, ca), address)
         private = own.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
@@ -100,13 +104,13 @@ def create_user(bootstrap: str, options: Mapping[str, str] | None = None) -> Non
 
 
 def _certify(
-    name: str, signer: tuple[ec.EllipticCurvePrivateKey, x509.Certificate] | None
+    name: str, signer: tuple[ec.EllipticCurvePrivateKey, x509.Certificate] | None, host: str
 ) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     by, issuer = (key, subject) if signer is None else (signer[0], signer[1].subject)
     now = datetime.now(UTC)
-    address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(host))])
     made = (
         x509.CertificateBuilder()
         .subject_name(subject)

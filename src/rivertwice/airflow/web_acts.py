@@ -101,6 +101,8 @@ async def start_run(airflow: AirflowAsUser, dag: str, start: Start, asked: ActRe
     run, conf, note = run_of(asked), conf_of(start, asked), asked.reason or None
     body = {"dag_run_id": run, "logical_date": None, "conf": conf, "note": note}
     answer = await airflow.send("POST", f"/dags/{quote(dag)}/dagRuns", body)
+    if answer.is_server_error:  # its database was busy; the id is ours, so asking again starts no second run
+        answer = await airflow.send("POST", f"/dags/{quote(dag)}/dagRuns", body)
     repeated = answer.status_code == _CONFLICT
     if repeated:
         known = await airflow.get(f"/dags/{quote(dag)}/dagRuns/{quote(run)}")
