@@ -199,7 +199,7 @@ def test_a_job_goes_on_while_the_agents_server_is_killed(world: World) -> None:
 
 
 def job_of(world: World, name: str) -> psutil.Process | None:
-    for folder in (world.settings.home / "agent/tasks").glob("*"):
+    for folder in (world.settings.home / "agent/tasks").glob("*/*"):
         if not (folder / "process.json").exists() or (folder / "result.json").exists():
             continue
         asked: Any = json.loads((folder / "request.json").read_text())
@@ -218,11 +218,9 @@ def server_of(world: World) -> int:
     return int(found)
 
 
-def test_a_task_that_fails_there_is_an_alert_here(world: World) -> None:
+def test_a_refused_act_fails_its_run_there_with_the_reason_and_is_no_alert(world: World) -> None:
     dag = f"operate__{PIPELINE}"
     run = world.client.trigger(dag, {"act": "savepoint.pin", "savepoint": "sp-t9-1-00000000"})
     assert world.client.wait(dag, run, 200, interval=1.0) == "failed"
-    assert "there is no savepoint" in world.client.failures(dag, run, 60)
-    assert [
-        alert for alert in alerts_of(world.settings).state().alerts if not alert.closed
-    ] == []  # a refused form is none
+    assert "savepoint sp-t9-1-00000000 does not exist" in world.client.failures(dag, run, 60)
+    assert [alert for alert in alerts_of(world.settings).state().alerts if not alert.closed] == []

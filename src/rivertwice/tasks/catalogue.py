@@ -49,6 +49,12 @@ STEPS: Mapping[str, Callable[..., Any]] = {
     )
 }
 
+IN_PLACE = frozenset(
+    {"is_proof_wanted", "is_approval_wanted", "report_failure", "report_stream_fault", "report_success"}
+)
+"""Steps that read and write small files alone: an agent's server does them itself, where a process would cost more than the work. One of
+them follows every task that ends."""
+
 
 def do_work(settings: Settings, step: str, run: TaskRun, pipeline: str, arguments: Sequence[Any]) -> Any:
     """Do a step and return its result as JSON can hold it.

@@ -34,8 +34,8 @@ def task_id(run: TaskRun, attempt: int, name: str) -> str:
     Args:
         name: of the step or job; a task's notifier asks for another one than the task.
     """
-    text = "\0".join((run.dag, run.run, run.task, str(attempt), name))
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
+    text = "\0".join((run.dag, run.run, run.task, name))
+    return f"{hashlib.sha256(text.encode()).hexdigest()[:32]}-{attempt}"
 
 
 class AgentClient:

@@ -1,4 +1,4 @@
-"""The tasks that an agent does for workers elsewhere: a folder and a process each, below `agent/tasks` of the home.
+"""The tasks that an agent does for workers elsewhere: a folder and a process each, `agent/tasks/PLACE/ATTEMPT` of the home.
 
 A process outlives the server that started it, and its folder says how it ended: a server that was killed goes on where it was.
 """
@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -19,16 +20,18 @@ from typing import Any
 
 from rivertwice.core import RequestError, Settings, base_of, end_sessions, is_alive, start_detached
 from rivertwice.storage import LogFile, read_json, replace_json
-from rivertwice.tasks.catalogue import STEPS
+from rivertwice.tasks.catalogue import IN_PLACE, STEPS
 from rivertwice.tasks.jobs import JOBS
-from rivertwice.tasks.work import PROCESS, REQUEST, RESULT
+from rivertwice.tasks.work import PROCESS, REQUEST, RESULT, end_of
 
 LOG = "log"
-KEPT = timedelta(days=1)
-"""How long the folder of a task that has ended is kept."""
+KEPT = timedelta(hours=1)
+"""How long the folder of a task that has ended is kept; a worker asks for its end within seconds."""
+_STRIPES = 64
 MOST_BYTES = 65_536
 """Of a log, in one answer."""
-_ID = re.compile(r"[0-9a-f]{32}\Z")
+_ID = re.compile(r"[0-9a-f]{32}-\d{1,6}\Z")
+"""Of the place in Airflow, and of the attempt."""
 
 
 @dataclass(frozen=True)
@@ -89,23 +92,26 @@ class Desk:
         self._settings = settings
         self._root = settings.home / "agent" / "tasks"
         self._children: dict[str, subprocess.Popen[bytes]] = {}
-        self._lock = threading.Lock()
+        self._locks = [threading.Lock() for _ in range(_STRIPES)]  # a place always has the same one
+        self._looked_at = 0.0
 
     def begin(self, id_: str, asked: Mapping[str, Any], now: datetime) -> None:
         """Begin a task; one that was begun under the id goes on. An earlier attempt of the same task is ended first."""
-        with self._lock:
-            self._begin(self._folder(id_), asked, now)
-
-    def _begin(self, folder: Path, asked: Mapping[str, Any], now: datetime) -> None:
-        if (folder / PROCESS).exists() or folder.name in self._children:
-            return
+        folder = self._folder(id_)
         self._forget_old(now)
-        for other in self._root.glob("*"):
-            before = read_json(other / REQUEST)
-            if other != folder and before is not None and _place_of(before) == _place_of(asked):
-                self.end(other.name)
+        with self._locks[int(id_[:8], 16) % _STRIPES]:
+            self._begin(id_, folder, asked)
+
+    def _begin(self, id_: str, folder: Path, asked: Mapping[str, Any]) -> None:
+        if (folder / PROCESS).exists() or (folder / RESULT).exists() or id_ in self._children:
+            return
+        for attempt in folder.parent.glob("*"):
+            self.end(f"{folder.parent.name}-{attempt.name}")
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         replace_json(folder / REQUEST, asked)
+        if asked["name"] in IN_PLACE:
+            replace_json(folder / RESULT, end_of(self._settings, dict(asked)))
+            return
         with LogFile(folder / LOG).open() as log:
             child = start_detached(
                 [sys.executable, "-P", "-m", "rivertwice.tasks.work", str(folder)],
@@ -113,7 +119,7 @@ class Desk:
                 cwd=self._settings.project,
                 output=log,
             )
-        self._children[folder.name] = child
+        self._children[id_] = child
 
     def news(self, id_: str, offset: int) -> News:
         """Return what a task that was begun has said since an offset of its log, and how it ended."""
@@ -162,18 +168,19 @@ class Desk:
         if not _ID.match(id_):
             message = f"{id_[:40]!r} is not the id of a task"
             raise RequestError(message)
-        return self._root / id_
+        return self._root.joinpath(*id_.split("-"))
 
     def _forget_old(self, now: datetime) -> None:
-        for folder in self._root.glob("*"):
-            process = read_json(folder / PROCESS)
-            is_old = now.timestamp() - folder.stat().st_mtime > KEPT.total_seconds()
-            if is_old and (process is None or not is_alive(process["pid"], process["started"])):
-                shutil.rmtree(folder, ignore_errors=True)
-
-
-def _place_of(asked: Mapping[str, Any]) -> tuple[Any, ...]:
-    return (asked["name"], *(asked["run"][name] for name in ("dag", "run", "task")))
+        """Remove what ended long ago, once in a while: a home may have thousands of tasks an hour."""
+        if now.timestamp() - self._looked_at < KEPT.total_seconds() / 4:
+            return
+        self._looked_at = now.timestamp()
+        for folder in self._root.glob("*/*"):
+            with suppress(OSError):  # another thread removes it, or begins the next attempt beside it
+                is_old = now.timestamp() - folder.stat().st_mtime > KEPT.total_seconds()
+                if is_old and not self._lives(f"{folder.parent.name}-{folder.name}"):
+                    shutil.rmtree(folder, ignore_errors=True)
+                    folder.parent.rmdir()
 
 
 def _read(path: Path, offset: int) -> bytes:

@@ -156,7 +156,7 @@ class Service:
         if pipeline is None or not token.sees(pipeline):
             raise RefusedError(
                 404,
-                "there is no such task; it was never begun, or ended more than a day ago: clear the task in Airflow",
+                "there is no such task; it was never begun, or ended more than an hour ago: clear the task in Airflow",
             )
         return id_
 

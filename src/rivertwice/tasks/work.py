@@ -55,6 +55,17 @@ def do(settings: Settings, asked: dict[str, Any]) -> Any:
     raise final
 
 
+def end_of(settings: Settings, asked: dict[str, Any]) -> dict[str, Any]:
+    """Do what was asked for, and return how it ended: its result, or its error."""
+    try:
+        ended = {"result": do(settings, asked), "error": None}
+        json.dumps(ended)
+        return ended
+    except RivertwiceError as error:
+        said = {"reason": error.reason, "message": str(error), "retryable": error.retryable}
+        return {"result": None, "error": {**said, "is_reported": getattr(error, "is_reported", False)}}
+
+
 def main(folder: Path) -> int:
     """Do the work of a folder and store how it ended; return the exit code of the process."""
     log_to_stdout()
@@ -64,18 +75,7 @@ def main(folder: Path) -> int:
         return 0  # it is done by another process: a server was killed before it knew of it
     replace_json(folder / PROCESS, {"pid": os.getpid(), "started": own_start()})
     asked: dict[str, Any] = read_json(folder / REQUEST) or {}
-    ended: dict[str, Any] = {"result": None, "error": None}
-    try:
-        ended["result"] = do(Settings.from_env(), asked)
-        json.dumps(ended)
-    except RivertwiceError as error:
-        ended["error"] = {
-            "reason": error.reason,
-            "message": str(error),
-            "retryable": error.retryable,
-            "is_reported": getattr(error, "is_reported", False),
-        }
-    replace_json(folder / RESULT, ended)
+    replace_json(folder / RESULT, end_of(Settings.from_env(), asked))
     return 0
 
 

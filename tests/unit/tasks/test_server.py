@@ -22,6 +22,7 @@ from click.testing import CliRunner
 from homes import savepoint
 from homes.backfill import SQL, YAML
 from homes.project import make_project
+from rivertwice.agent.alert_store import alerts_of
 from rivertwice.agent.listening import refuse_listening
 from rivertwice.cli.main import cli
 from rivertwice.core.errors import ConfigError, RequestError, ServiceError
@@ -167,6 +168,18 @@ def test_a_token_that_was_revoked_or_never_made_opens_nothing(served: Served) ->
     assert "rvt_" not in listed
 
 
+def test_a_failed_task_is_an_alert_until_it_ends_well_and_costs_no_process(served: Served, client: AgentClient) -> None:
+    run = run_of("compute", dag="backfill__p")
+    do(client, "report_failure", run, "task compute of backfill__p: the disk is full")
+    (alert,) = alerts_of(served.settings).state().alerts
+    assert (alert.cause.pipeline, alert.cause.kind, alert.resolved_at) == ("p", "task_failed", None)
+    do(client, "report_success", run, False, attempt=2)
+    (alert,) = alerts_of(served.settings).state().alerts
+    assert alert.resolution == "task compute of backfill__p ended well"
+    place, _, attempt = task_id(run, 1, "report_failure").partition("-")
+    assert not (served.settings.home / "agent/tasks" / place / attempt / "process.json").exists()
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [
@@ -192,11 +205,11 @@ def test_only_our_own_work_on_the_pipelines_of_the_token_can_be_asked_for(
     team = served.client(served.token("team", "--pipelines", "p"))
     asked = {"kind": "step", "name": "prune_savepoints", "pipeline": "p", "arguments": [], "run": {}, **change}
     with pytest.raises((RequestError, ConfigError), match=says):
-        team._ask("PUT", f"/v1/tasks/{'0' * 32}", asked)
+        team._ask("PUT", f"/v1/tasks/{'0' * 32}-1", asked)
     assert not (served.settings.home / "agent/tasks" / ("0" * 32)).exists()
 
 
-@pytest.mark.parametrize("id_", ["..", "a" * 31, "g" * 32, "0" * 31 + "%2f"])
+@pytest.mark.parametrize("id_", ["..", "a" * 32, "a" * 31 + "-1", "g" * 32 + "-1", "0" * 31 + "%2f-1"])
 def test_a_task_has_an_id_and_no_path(client: AgentClient, id_: str) -> None:
     asked = {
         "kind": "step",
@@ -211,7 +224,7 @@ def test_a_task_has_an_id_and_no_path(client: AgentClient, id_: str) -> None:
 
 def test_a_body_without_end_is_refused(served: Served) -> None:
     headers = {"authorization": f"Bearer {served.token('large')}"}
-    url = f"https://127.0.0.1:{served.port}/v1/tasks/{'0' * 32}"
+    url = f"https://127.0.0.1:{served.port}/v1/tasks/{'0' * 32}-1"
     assert httpx.put(url, content=b"[" * (1 << 21), headers=headers, verify=str(served.ca)).status_code == 413
     assert httpx.put(url, content=b"[" * 100_000, headers=headers, verify=str(served.ca)).status_code == 422
 
@@ -260,7 +273,7 @@ def test_another_attempt_ends_the_one_before(served: Served, client: AgentClient
 
 
 def work_of(served: Served, step: str) -> psutil.Process | None:
-    for folder in (served.settings.home / "agent/tasks").glob("*"):
+    for folder in (served.settings.home / "agent/tasks").glob("*/*"):
         if not (folder / "process.json").exists() or json.loads((folder / "request.json").read_text())["name"] != step:
             continue
         pid = json.loads((folder / "process.json").read_text())["pid"]
