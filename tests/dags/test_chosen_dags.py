@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from homes.project import FLIGHTS, make_project
+from homes.project import FLIGHTS, edit_yaml, make_project
 from rivertwice.airflow.factory import all_dags, dags_of
+from rivertwice.core.errors import ConfigError
 from rivertwice.core.settings import Settings
 from rivertwice.definition.airflow_section import DAG_VERBS, AirflowSettings
 from rivertwice.definition.definition import load_definition
-from rivertwice.tasks.definitions import DagFacts
+from rivertwice.tasks.definitions import DagFacts, find_definition
 
 DEFINITION = load_definition(FLIGHTS)
 
@@ -37,3 +39,25 @@ def test_a_reconcile_starts_no_repair_that_the_pipeline_has_not() -> None:
     whole, alone = (with_dags(AirflowSettings(dags=each)) for each in (["reconcile", "repair"], ["reconcile"]))
     tasks = [{task.task_id for task in made["reconcile__flight_delays"].tasks} for made in (whole, alone)]  # type: ignore[attr-defined]
     assert tasks[0] - tasks[1] == {"repair", "repair_wanted"}
+
+
+def test_the_projects_file_says_it_for_every_pipeline_that_does_not(tmp_path: Path) -> None:
+    made = make_project(tmp_path, {"flight_delays": FLIGHTS})
+    own = made.definitions / "flight_delays"
+    edit_yaml(own, lambda document: document.update(airflow={"spark": {"driver_memory": "3g"}, "paused": False}))
+    spark = "spark: {driver_memory: 4g, conf: {spark.task.cpus: '2'}}"
+    made.project_file.write_text(
+        f"airflow: {{dags: [reconcile, operate], paused: true, retry_delay: 1 minute, {spark}}}\n"
+    )
+    found = find_definition(made, "flight_delays").airflow
+    assert (found.dags, found.paused, found.retry_delay) == (["reconcile", "operate"], False, timedelta(minutes=1))
+    assert found.spark.confs == {"spark.driver.memory": "3g", "spark.task.cpus": "2"}
+    assert sorted(all_dags(made)) == ["operate__flight_delays", "reconcile__flight_delays"]
+
+
+def test_a_mistake_in_the_projects_file_is_named_with_its_place(tmp_path: Path) -> None:
+    made = make_project(tmp_path, {"flight_delays": FLIGHTS})
+    made.project_file.write_text("airflow: {spark: {driver_memory: lots}}\n")
+    with pytest.raises(ConfigError, match=r"rivertwice.yaml: airflow.spark.driver_memory: String should match"):
+        find_definition(made, "flight_delays")
+    assert all_dags(made) == {}  # as with a definition that is refused, and `require_definitions` shows why

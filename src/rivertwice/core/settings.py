@@ -106,6 +106,7 @@ VARIABLES: tuple[Variable, ...] = (
 #     shared: s3://bucket/prefix
 #     verdicts_kept: 90 days
 #     kafka: {protocol: SASL_SSL, mechanism: SCRAM-SHA-512, username: streams}
+#     airflow: {dags: [reconcile, backfill, operate], paused: true}    # of every pipeline that does not say it itself
 #
 # It holds no secret: the password comes from the environment, or from a file that is named here. Relative paths begin at the project's
 # folder.
@@ -126,11 +127,34 @@ TEXTS = (
     "kafka_conn_id",
     "aws_conn_id",
 )
-KAFKA = "kafka"
+KAFKA, AIRFLOW = "kafka", "airflow"
 CONNECTED = "RIVERTWICE_KAFKA_CONNECTED"
 """Names the connection of Airflow that this process has its Kafka settings from; the file's own do not hold beside them."""
 KAFKA_PATHS = ("password_file", "ca", "certificate")
 KAFKA_TEXTS = ("protocol", "mechanism", "username", "token_endpoint", "scope", "extensions", "region")
+
+
+def read_project_file(project: Path) -> Mapping[str, Any]:
+    """Return what a project's file says; nothing if there is none.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+    file = project / FILE
+    if not file.is_file():
+        return {}
+    import yaml
+
+    from rivertwice.core.yaml_text import read_yaml
+
+    try:
+        document = read_yaml(file.read_text(encoding="utf-8")) or {}
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        why = " ".join(str(error).split())
+        message = f"{file} cannot be read, so no setting of the project is known: {why}; correct it, or remove it"
+        raise ConfigError(message) from error
+    _require(file, "the file", document, dict)
+    return dict(document)
 
 
 def with_project_file(project: Path, env: Mapping[str, str]) -> Mapping[str, str]:
@@ -142,17 +166,7 @@ def with_project_file(project: Path, env: Mapping[str, str]) -> Mapping[str, str
     file = project / FILE
     if not file.is_file():
         return env
-    import yaml
-
-    from rivertwice.core.yaml_text import read_yaml
-
-    try:
-        document = read_yaml(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        why = " ".join(str(error).split())
-        message = f"{file} cannot be read, so no setting of the project is known: {why}; correct it, or remove it"
-        raise ConfigError(message) from error
-    variables = as_variables(file, document or {})
+    variables = as_variables(file, read_project_file(project))
     if env.get(CONNECTED):
         replaced = (
             "RIVERTWICE_BOOTSTRAP",
@@ -182,7 +196,10 @@ def as_variables(file: Path, document: Any) -> dict[str, str]:
     _require(file, "the file", document, dict)
     variables: dict[str, str] = {}
     for key, value in document.items():
-        _require_known(file, "", key, (*PATHS, *TEXTS, KAFKA))
+        _require_known(file, "", key, (*PATHS, *TEXTS, KAFKA, AIRFLOW))
+        if key == AIRFLOW:
+            _require(file, key, value, dict)
+            continue  # no setting of a process: `Settings.airflow_defaults`
         if key != KAFKA:
             variables[f"RIVERTWICE_{key.upper()}"] = _text(file, key, value, is_path=key in PATHS)
             continue
@@ -406,6 +423,17 @@ class Settings:
     @property
     def _switches(self) -> Sequence[tuple[str, str, bool]]:
         return ("RIVERTWICE_SPARK_UI", "on", self.spark_ui), ("RIVERTWICE_ENGINE", "off", not self.engine)
+
+    @property
+    def project_file(self) -> Path:
+        """The project's file of settings, which need not exist."""
+        return self.project / FILE
+
+    @property
+    def airflow_defaults(self) -> Mapping[str, Any]:
+        """What `rivertwice.yaml` says under `airflow`, for every pipeline that does not say it itself; not checked yet."""
+        said: Mapping[str, Any] = read_project_file(self.project).get(AIRFLOW, {})
+        return said
 
     @property
     def definitions(self) -> Path:

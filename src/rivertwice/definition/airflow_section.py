@@ -6,11 +6,13 @@ Nothing of it changes a row of the results, so no fingerprint contains it: a pip
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import timedelta
-from typing import Annotated, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import AfterValidator, Field, WithJsonSchema, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationError, WithJsonSchema, field_validator, model_validator
 
+from rivertwice.core import ConfigError
 from rivertwice.definition.parts import Duration, Strict, parse_duration, without_null
 
 NO_SCHEDULE = "none"
@@ -175,6 +177,24 @@ class AirflowSettings(Strict):
     tags: list[str] = Field(default_factory=list, max_length=20, description="Tags beside rivertwice's own.")
     spark: SparkResources = SparkResources()
 
+    def over(self, defaults: Mapping[str, Any], where: str) -> AirflowSettings:
+        """Return these settings, and those of a project for what they do not say, at any depth. Pure.
+
+        Args:
+            where: the defaults stand, for messages.
+
+        Raises:
+            ConfigError: the defaults are not valid.
+        """
+        try:
+            AirflowSettings.model_validate(defaults)
+            return AirflowSettings.model_validate(_merged(defaults, self.model_dump(exclude_unset=True)))
+        except ValidationError as error:
+            first = error.errors()[0]
+            path = ".".join(str(part) for part in ("airflow", *first["loc"]))
+            message = f"{where}: {path}: {first['msg'].removeprefix('Value error, ')}"
+            raise ConfigError(message) from None
+
     @model_validator(mode="after")
     def _short_tags(self) -> Self:
         for tag in self.tags:
@@ -182,3 +202,11 @@ class AirflowSettings(Strict):
                 message = f"the tag {tag[:20]!r} has {len(tag)} characters; Airflow takes 1 to 100"
                 raise ValueError(message)
         return self
+
+
+def _merged(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    merged = {**defaults, **own}
+    for name, value in own.items():
+        if isinstance(value, dict) and isinstance(defaults.get(name), dict):
+            merged[name] = _merged(defaults[name], value)
+    return merged

@@ -31,17 +31,30 @@ def find_definitions(settings: Settings) -> list[FoundDefinitions]:
     """Return every pipeline of the project and every open version of one, sorted by name; a broken one hides no other.
 
     While a version is open, the definition of its pipeline is the frozen one, which its stream runs. When and with what its DAGs
-    run is not frozen: that is the `airflow` of the project's file, if it can be read.
+    run is not frozen: that is the `airflow` of the pipeline's file, if it can be read, over that of `rivertwice.yaml`.
     """
     names = {file.parent.name for file in settings.definitions.glob(f"*/{DefinitionFiles.YAML_FILE}")}
     names |= {file.parent.name for file in settings.frozen_definitions.glob(f"*{MARK}*/{DefinitionFiles.YAML_FILE}")}
     definitions = []
     for name in sorted(names):
         try:
-            definitions.append(FoundDefinitions(name, _load(settings, name), None))
+            definitions.append(FoundDefinitions(name, find_definition(settings, name), None))
         except (ConfigError, DefinitionError, OSError) as error:
             definitions.append(FoundDefinitions(name, None, str(error)))
     return definitions
+
+
+def find_definition(settings: Settings, name: str) -> Definition:
+    """Return the definition of a pipeline or a version, as its DAGs have it.
+
+    Raises:
+        DefinitionError: it cannot be accepted.
+        ConfigError: `airflow` of the project's file cannot.
+    """
+    definition, defaults = _load(settings, name), settings.airflow_defaults
+    if not defaults:
+        return definition
+    return definition.model_copy(update={"airflow": definition.airflow.over(defaults, str(settings.project_file))})
 
 
 def _load(settings: Settings, name: str) -> Definition:

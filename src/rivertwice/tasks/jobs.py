@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rivertwice.core import PipelineHome, RivertwiceError, Settings
-from rivertwice.definition import load_definition
 from rivertwice.engine import is_quick, is_served, run_program_in_engine
+from rivertwice.tasks.definitions import find_definition
 from rivertwice.tasks.environment import spark_environment, submit_confs
 from rivertwice.tasks.names import comparison_of, reconcile_of
 
@@ -84,7 +84,7 @@ class SparkJob:
     def run(self, settings: Settings) -> JobEnd:
         """Run it on the Spark of these settings, as a submission from Airflow would; each line that it says is logged."""
         program = settings.shipped(f"spark_jobs/{self.name}.py")
-        resources = load_definition(settings.definition_folder(self.pipeline)).airflow.spark
+        resources = find_definition(settings, self.pipeline).airflow.spark
         quick = self.is_quick(settings)
         if self.may_be_warm(settings, quick=quick, usual=resources.is_usual):
             ran = run_program_in_engine(settings, program, self.arguments, log.info)
