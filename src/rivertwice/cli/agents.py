@@ -147,7 +147,9 @@ def agent_events(frame: Frame, limit: int) -> None:
 @changes_unasked("a token is made or removed", because="the agent's work goes on")
 @pass_frame
 def agent_token(frame: Frame, name: str | None, pipelines: str, only_reads: bool, revoke: bool) -> None:
-    """Make a token for an Airflow on another host, and show it once; without NAME list the tokens.
+    """Make a token for an Airflow on another host.
+
+    It is shown once. Without NAME the tokens are listed.
 
     The agent answers such an Airflow at RIVERTWICE_LISTEN. A name that has a token gets another one, and the old one is refused from
     then on. Only hashes of tokens are kept.

@@ -184,8 +184,11 @@ def _stop_airflow(frame: Frame) -> list[str]:
 @click.option(
     "--why", is_flag=True, help="Measure the streams; name likely causes of what hurts instead. Exit 3 if any."
 )
+@click.option(
+    "-v", "--verbose", is_flag=True, help="Show also the driver of each stream, its epoch, timeline and micro-batch."
+)
 @pass_frame
-def status(frame: Frame, name: str | None, why: bool) -> None:
+def status(frame: Frame, name: str | None, why: bool, verbose: bool) -> None:
     """Show everything in one view.
 
     It has the services, and per pipeline the desired and the observed state.
@@ -202,4 +205,4 @@ def status(frame: Frame, name: str | None, why: bool) -> None:
 
     names = frame.settings.pipeline_names() if name is None else [frame.known_pipeline(name)]
     view = view_home(frame.settings, names, utc_now())
-    frame.emit(view, lambda: status_text(view))
+    frame.emit(view, lambda: status_text(view, verbose=verbose))

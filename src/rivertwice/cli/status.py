@@ -68,25 +68,25 @@ class HomeStatus:
     pipelines: tuple[PipelineStatus, ...]
 
 
-def status_text(view: HomeStatus) -> str:
-    """Return the services, a table of the streams, and below it what is to be said of each."""
+def status_text(view: HomeStatus, *, verbose: bool = False) -> str:
+    """Return the services, a table of the streams, and below it what is to be said of each.
+
+    Args:
+        verbose: whether the table has the driver of each stream, and where in its history it is.
+    """
     lines = [f"home     {view.home}"]
     for service in ("broker", "agent", "airflow", "engine"):
         shown = getattr(view, service)
         words = "down" if shown is None else ", ".join(f"{key} {value}" for key, value in to_plain(shown).items())
         lines.append(f"{service:<8} {words}")
-    headers = (
-        "pipeline", "desired", "state", "driver", "epoch", "timeline", "batch", "watermark", "lag", "reconciled", "savepoint",
-    )  # fmt: skip
+    inner = ("driver", "epoch", "timeline", "batch") if verbose else ()
+    headers = ("pipeline", "desired", "state", *inner, "watermark", "lag", "reconciled", "savepoint")
     rows = [
         (
             item.name,
             item.desired,
             item.state,
-            None if item.driver is None else item.driver.pid,
-            None if item.driver is None else item.driver.epoch,
-            item.timeline,
-            item.batch,
+            *(_inner(item) if verbose else ()),
             to_plain(item.watermark),
             item.lag_text,
             _reconciled(item.reconcile),
@@ -101,6 +101,11 @@ def status_text(view: HomeStatus) -> str:
     for texts in of_each:
         lines += [f"{item.name}: {text}" for item in view.pipelines for text in texts(item)]
     return "\n".join(lines)
+
+
+def _inner(item: PipelineStatus) -> tuple[Any, ...]:
+    driver = item.driver
+    return (*((None, None) if driver is None else (driver.pid, driver.epoch)), item.timeline, item.batch)
 
 
 def said_texts(item: PipelineStatus) -> Iterator[str]:
