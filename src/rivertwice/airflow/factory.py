@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from rivertwice.airflow import dags
 from rivertwice.core import DefinitionError, Settings, base_of
-from rivertwice.tasks import AgentClient, DagFacts, FoundDag, find_dags
+from rivertwice.tasks import DagFacts, find_dags
 
 if TYPE_CHECKING:
     from airflow.sdk import DAG
@@ -43,16 +43,6 @@ _DAGS: dict[str, tuple[Callable[[Settings, DagFacts], DAG], Callable[[DagFacts],
 }
 
 
-def known_dags(settings: Settings) -> list[FoundDag]:
-    """Return what the DAGs of each pipeline depend on: from the definitions here, or from the agent that `RIVERTWICE_AGENT` names.
-
-    Raises:
-        ServiceError: that agent does not answer; Airflow shows it as an import error, and keeps the DAGs that it knows.
-    """
-    agent = AgentClient.from_env()
-    return find_dags(settings) if agent is None else agent.definitions()
-
-
 def dags_of(settings: Settings, facts: DagFacts, verbs: Collection[str] | None = None) -> Iterator[DAG]:
     """Yield the DAGs that a pipeline has, of these verbs alone if any are named."""
     for verb, (factory, fits) in _DAGS.items():
@@ -63,7 +53,7 @@ def dags_of(settings: Settings, facts: DagFacts, verbs: Collection[str] | None =
 def every_dag(verb: str) -> Iterator[DAG]:
     """Yield the DAG of a verb of each pipeline whose definition is accepted and has it."""
     settings = Settings.from_env()
-    for found in known_dags(settings):
+    for found in find_dags(settings):
         if found.facts is not None:
             yield from dags_of(settings, found.facts, [verb])
 
@@ -74,7 +64,7 @@ def require_definitions() -> None:
     Raises:
         DefinitionError: names each refused pipeline and the reason.
     """
-    refused = [found for found in known_dags(Settings.from_env()) if found.refusal is not None]
+    refused = [found for found in find_dags(Settings.from_env()) if found.refusal is not None]
     if refused:
         lines = "\n".join(f"pipeline {found.name} has no DAGs: {found.refusal}" for found in refused)
         raise DefinitionError(lines)
@@ -90,7 +80,7 @@ def all_dags(settings: Settings | None = None, pipelines: Collection[str] | None
     """
     settings = settings or Settings.from_env()
     made: dict[str, DAG] = {}
-    for found in known_dags(settings):
+    for found in find_dags(settings):
         if pipelines is not None and base_of(found.name) not in pipelines:
             continue
         if found.facts is None:

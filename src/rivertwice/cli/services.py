@@ -152,11 +152,13 @@ def down(frame: Frame) -> None:
     from rivertwice.agent import drain_all, stop_agent, supervised_names
     from rivertwice.engine import stop_engine
     from rivertwice.local import stop_broker
+    from rivertwice.tasks import Desk
 
     settings = frame.settings
     frame.progress("agent ...")
     agent = stop_agent(settings)
     drained = drain_all(settings, supervised_names(settings), "down", DRAIN_SECONDS, frame.progress)
+    Desk(settings).end_all()  # of an Airflow elsewhere, which tries them again
     frame.progress("airflow ...")
     airflow = _stop_airflow(frame)
     engine = stop_engine(settings)

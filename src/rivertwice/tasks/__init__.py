@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rivertwice.tasks.catalogue import STEPS, do_work
-    from rivertwice.tasks.client import AgentClient
-    from rivertwice.tasks.definitions import DagFacts, FoundDag, FoundDefinitions, find_dags, find_definitions
+    from rivertwice.tasks.client import AgentClient, find_dags
+    from rivertwice.tasks.definitions import DagFacts, FoundDefinitions, find_definitions
+    from rivertwice.tasks.desk import Desk
     from rivertwice.tasks.environment import SPARK_CONNECTION, SPARK_POOL, spark_environment, submit_confs
     from rivertwice.tasks.forms import RunReason, check_form
     from rivertwice.tasks.jobs import SparkJob

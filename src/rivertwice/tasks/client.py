@@ -18,8 +18,8 @@ import httpx
 import tenacity
 
 from rivertwice import __version__
-from rivertwice.core import ConfigError, RequestError, RivertwiceError, ServiceError, to_plain
-from rivertwice.tasks.definitions import FoundDag
+from rivertwice.core import ConfigError, RequestError, RivertwiceError, ServiceError, Settings, to_plain
+from rivertwice.tasks.definitions import FoundDag, dags_here
 from rivertwice.tasks.run import TaskFailedError, TaskRun, TaskSkippedError
 from rivertwice.tasks.watched import Watched
 
@@ -186,3 +186,13 @@ def _result_of(answer: Mapping[str, Any]) -> Any:
     raised: RivertwiceError = ServiceError(message) if error["retryable"] else RivertwiceError(message)
     raised.reason = str(error["reason"])
     raise raised
+
+
+def find_dags(settings: Settings) -> list[FoundDag]:
+    """Return what the DAGs of each pipeline depend on: from the definitions here, or from the agent that `RIVERTWICE_AGENT` names.
+
+    Raises:
+        ServiceError: that agent does not answer; Airflow shows it as an import error, and keeps the DAGs that it knows.
+    """
+    agent = AgentClient.from_env()
+    return dags_here(settings) if agent is None else agent.definitions()

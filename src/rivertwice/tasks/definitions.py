@@ -115,7 +115,7 @@ class FoundDag(BaseModel):
     refusal: str | None = None
 
 
-def find_dags(settings: Settings) -> list[FoundDag]:
+def dags_here(settings: Settings) -> list[FoundDag]:
     """Return every pipeline and every open version, as `find_definitions` does."""
     return [
         FoundDag(

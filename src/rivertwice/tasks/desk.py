@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from rivertwice.core import RequestError, Settings, base_of, end_sessions, is_al
 from rivertwice.storage import LogFile, read_json, replace_json
 from rivertwice.tasks.catalogue import IN_PLACE, STEPS
 from rivertwice.tasks.jobs import JOBS
+from rivertwice.tasks.run import TaskRun
 from rivertwice.tasks.work import PROCESS, REQUEST, RESULT, end_of
 
 LOG = "log"
@@ -32,6 +33,10 @@ MOST_BYTES = 65_536
 """Of a log, in one answer."""
 _ID = re.compile(r"[0-9a-f]{32}-\d{1,6}\Z")
 """Of the place in Airflow, and of the attempt."""
+
+
+_OF_RUN = ({"dag", "run", "task", "due_at"}, {field.name for field in fields(TaskRun)})
+"""What a run must have, and may."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,9 @@ def check_request(asked: Any) -> dict[str, Any]:
     wanted = {"kind", "name", "pipeline", "arguments", "run"}
     if not isinstance(asked, dict) or set(asked) != wanted or not isinstance(asked["arguments"], list):
         message = f"a task has {', '.join(sorted(wanted))}, and this one has not"
+        raise RequestError(message)
+    if not isinstance(asked["run"], dict) or not _OF_RUN[0] <= set(asked["run"]) <= _OF_RUN[1]:
+        message = f"a run has {', '.join(sorted(_OF_RUN[0]))}, and this one has not; install the same version of rivertwice here and there"
         raise RequestError(message)
     known = {"step": STEPS, "job": JOBS}.get(asked["kind"], ())
     if asked["name"] not in known:
@@ -154,6 +162,14 @@ class Desk:
         if process is not None and is_alive(process["pid"], process["started"]):
             end_sessions([process["pid"]])
         self._lives(id_)
+
+    def end_all(self) -> int:
+        """End every task that is at work, and return how many there were."""
+        lives = [f"{folder.parent.name}-{folder.name}" for folder in self._root.glob("*/*")]
+        lives = [id_ for id_ in lives if self._lives(id_)]
+        for id_ in lives:
+            self.end(id_)
+        return len(lives)
 
     def _lives(self, id_: str) -> bool:
         """Say whether a task is at work; one whose process has not written who it is may be just about to."""

@@ -39,13 +39,14 @@ from rivertwice.core import (
     to_plain,
     utc_now,
 )
-from rivertwice.tasks.definitions import find_dags
+from rivertwice.tasks.definitions import dags_here
 from rivertwice.tasks.desk import Desk, check_request
 from rivertwice.tasks.tokens import Token, Tokens
 from rivertwice.tasks.watched import Watched
 
 LOG = logging.getLogger(__name__)
 LONGEST_BODY = 1 << 20
+MOST_AT_ONCE = 1000
 LONGEST_WAIT_S, LOOK_S, PARENT_S = 25.0, 0.2, 1.0
 Answer = Callable[[Request, Token], Awaitable[Any]]
 
@@ -99,7 +100,7 @@ class Service:
         return token
 
     async def _definitions(self, _request: Request, token: Token) -> Any:
-        found = await asyncio.to_thread(find_dags, self._settings)
+        found = await asyncio.to_thread(dags_here, self._settings)
         return [each.model_dump(mode="json") for each in found if token.sees(each.name)]
 
     async def _watch(self, request: Request, token: Token) -> Any:
@@ -195,6 +196,7 @@ async def serve(settings: Settings, parent: int) -> None:
             access_log=False,
             server_header=False,
             timeout_graceful_shutdown=2,
+            limit_concurrency=MOST_AT_ONCE,
         )
     )
 

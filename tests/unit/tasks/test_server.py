@@ -34,6 +34,7 @@ from running.waiting import wait_for
 from servers.secure_kafka import make_files
 
 NOW = datetime(2026, 11, 27, tzinfo=UTC)
+RUN = {"dag": "d", "run": "r", "task": "t", "due_at": "2026-11-27T00:00:00Z"}
 FORM = {"prove": False, "reason": None}
 
 
@@ -197,13 +198,15 @@ def test_a_failed_task_is_an_alert_until_it_ends_well_and_costs_no_process(serve
         ({"arguments": "x"}, "a task has"),
         ({"pipeline": "../p"}, "pipeline"),
         ({"more": 1}, "a task has"),
+        ({"run": {}}, "a run has dag, due_at, run, task"),
+        ({"run": {**RUN, "home": "/"}}, "a run has dag, due_at, run, task"),
     ],
 )
 def test_only_our_own_work_on_the_pipelines_of_the_token_can_be_asked_for(
     served: Served, change: dict[str, Any], says: str
 ) -> None:
     team = served.client(served.token("team", "--pipelines", "p"))
-    asked = {"kind": "step", "name": "prune_savepoints", "pipeline": "p", "arguments": [], "run": {}, **change}
+    asked = {"kind": "step", "name": "prune_savepoints", "pipeline": "p", "arguments": [], "run": RUN, **change}
     with pytest.raises((RequestError, ConfigError), match=says):
         team._ask("PUT", f"/v1/tasks/{'0' * 32}-1", asked)
     assert not (served.settings.home / "agent/tasks" / ("0" * 32)).exists()
@@ -216,7 +219,7 @@ def test_a_task_has_an_id_and_no_path(client: AgentClient, id_: str) -> None:
         "name": "prune_savepoints",
         "pipeline": "p",
         "arguments": [],
-        "run": {"dag": "d", "run": "r", "task": "t"},
+        "run": RUN,
     }
     with pytest.raises((RequestError, ConfigError)):
         client._ask("PUT", f"/v1/tasks/{id_}", asked)
