@@ -220,9 +220,9 @@ def server_of(world: World) -> int:
 
 def test_a_refused_act_fails_its_run_there_with_the_reason_and_is_no_alert(world: World) -> None:
     dag = f"operate__{PIPELINE}"
-    run = world.client.trigger(dag, {"act": "savepoint.pin", "savepoint": "sp-t9-1-00000000"})
+    run = world.client.trigger(dag, {"act": "operation.abandon", "reason": "a test"})
     assert world.client.wait(dag, run, 200, interval=1.0) == "failed"
-    assert "savepoint sp-t9-1-00000000 does not exist" in world.client.failures(dag, run, 60)
+    assert "no operation of flight_delays was interrupted" in world.client.failures(dag, run, 60)
     kinds = {alert.cause.kind for alert in alerts_of(world.settings).state().alerts}
     assert "task_failed" not in kinds
     assert "late_share" in kinds  # what the reconcile that ran here found
