@@ -182,7 +182,8 @@ def _not_between(values: pd.DataFrame, kwargs: Mapping[str, Any]) -> pd.Series[b
     if not is_numeric_dtype(column) or is_bool_dtype(column):
         message = "Column values, min_value, and max_value must either be None or of the same type."
         raise TypeError(message)
-    return column.notna() & ~_inside(column, kwargs)
+    outside: pd.Series[bool] = column.notna() & ~_inside(column, kwargs)
+    return outside
 
 
 def _in_set(values: pd.DataFrame, kwargs: Mapping[str, Any]) -> pd.Series[bool]:
@@ -192,7 +193,8 @@ def _in_set(values: pd.DataFrame, kwargs: Mapping[str, Any]) -> pd.Series[bool]:
     if is_datetime64_any_dtype(column):
         message = f"the column {column.name} has instants: {absence_of('great_expectations')}"
         raise TypeError(message)
-    return column.isin(kwargs["value_set"])
+    found: pd.Series[bool] = column.isin(kwargs["value_set"])
+    return found
 
 
 def _not_in_set(values: pd.DataFrame, kwargs: Mapping[str, Any]) -> pd.Series[bool]:

@@ -227,8 +227,7 @@ class Rows:
         """
         with naming_extras():
             import polars
-        frame: pl.DataFrame = polars.from_arrow(self.to_arrow())
-        return frame
+        return polars.DataFrame(self.to_arrow())
 
     def scan(self) -> pl.LazyFrame:
         """Return the rows as a lazy frame of Polars, which reads only the files and columns that its filters leave.
