@@ -101,6 +101,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     return settings, home, bundle.definition
 
 
+@pytest.mark.long
 @FEW
 @given(
     rows=st.lists(st.fixed_dictionaries(VERDICT), max_size=6),
@@ -111,6 +112,7 @@ def test_verdicts_have_the_same_outcome(rows: Sequence[dict[str, Any]], dropped:
     assert_same("verdicts", frame.drop(columns=[dropped] if dropped else []))
 
 
+@pytest.mark.long
 @FEW
 @given(rows=st.lists(ACCOUNTS, min_size=1, max_size=5), surprise=st.booleans())
 def test_a_balance_has_the_same_outcome(rows: Sequence[dict[str, Any]], surprise: bool) -> None:
@@ -125,6 +127,7 @@ def assert_same(name: str, frame: pd.DataFrame) -> None:
     assert in_order(found) == in_order(expected)
 
 
+@pytest.mark.long
 @FEW
 @given(rows=ROWS)
 def test_a_users_plain_suite_has_the_same_judgements(made: Made, rows: Sequence[tuple[int, str, int]]) -> None:
