@@ -28,8 +28,10 @@ def open(  # noqa: A001 (rivertwice.open)
         require_current: refuse rows of `served` and `provisional` that do not show all that is committed.
 
     Raises:
-        ConfigError: a setting cannot be read.
+        ConfigError: a setting cannot be read, or the extra `spark` is not installed.
     """
     from rivertwice.acts import open_to_act
+    from rivertwice.core import naming_extras
 
-    return open_to_act(project, home=home, require_current=require_current)
+    with naming_extras("pyarrow"):
+        return open_to_act(project, home=home, require_current=require_current)

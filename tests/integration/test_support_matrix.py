@@ -41,15 +41,15 @@ class Row:
     name: str
     python: str
     wanted: tuple[str, ...] = ()
-    extras: str = "query"
+    extras: str = "spark,quality,query"
     resolution: str = "highest"
 
 
 ROWS = (
     Row("Python 3.11", "3.11"),
-    Row("Python 3.12", "3.12"),
+    Row("Python 3.12", "3.12", extras="spark,query"),
     Row("Python 3.13", "3.13"),
-    Row("oldest packages", "3.11", extras="query,s3,postgres", resolution="lowest-direct"),
+    Row("oldest packages", "3.11", extras="spark,quality,query,s3,postgres", resolution="lowest-direct"),
     Row("Airflow 3.3.0", "3.12", ("apache-airflow==3.3.0",), "airflow"),
     Row("Airflow 3.3.2", "3.13", ("apache-airflow==3.3.2",), "airflow"),
 )

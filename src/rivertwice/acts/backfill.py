@@ -92,7 +92,9 @@ def _plan(world: World, request: RecomputeRequest) -> Plan:
 def _plan_with(world: World, request: RecomputeRequest, spark: SparkOnDemand) -> Plan:
     from rivertwice.backfill import explain_plan, load_backfill_plan, make_plan
     from rivertwice.core import NothingStaleError
+    from rivertwice.quality import require_judges
 
+    require_judges(world.settings, request.pipeline, "corrections")
     if request.id is not None:
         made = load_backfill_plan(world.settings.pipeline(request.pipeline), request.id)
     else:

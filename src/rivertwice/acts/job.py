@@ -22,6 +22,7 @@ from rivertwice.core import (
     RequestError,
     RivertwiceError,
     Settings,
+    naming_extras,
     require_pipeline,
     to_iso,
     utc_now,
@@ -86,7 +87,8 @@ def _end(work: Callable[[], Any]) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     logging.getLogger("py4j").setLevel(logging.WARNING)
     try:
-        done = work()
+        with naming_extras():
+            done = work()
     except RivertwiceError as error:
         sys.stderr.write(f"{error.reason}: {error}\n")
         if isinstance(error, ReplayMismatchError):

@@ -56,6 +56,7 @@ from rivertwice.engine import (
     with_confs,
     with_window_end,
 )
+from rivertwice.quality import require_judges
 from rivertwice.storage import Table, Where
 from rivertwice.stream import condition_of, is_thrown, stretches_that_throw
 from rivertwice.timeline import (
@@ -109,7 +110,9 @@ def compute_backfill(
         LostRaceError: another process computes the same backfill.
         LogGapError: a record that is needed is gone.
         FingerprintError: the stored bundle is another pipeline's.
+        SuiteError: its suite needs Great Expectations, which is not installed.
     """
+    require_judges(settings, plan.pipeline, "corrections")
     began = time.monotonic()
     home = settings.pipeline(plan.pipeline)
     definition = load_bundle_definition(home.bundles, plan.bundle)

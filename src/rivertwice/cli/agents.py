@@ -7,7 +7,7 @@ import click
 from rivertwice.cli.asking import changes_unasked
 from rivertwice.cli.frame import Frame, FriendlyGroup, as_table, example, pass_frame
 from rivertwice.cli.metrics import metrics
-from rivertwice.core import ServiceError
+from rivertwice.core import ServiceError, naming_extras
 
 
 @click.group(cls=FriendlyGroup, epilog=example("rivertwice agent start", "rivertwice agent metrics flight_delays"))
@@ -32,7 +32,8 @@ def agent_start(frame: Frame) -> None:
     from rivertwice.agent import start_agent
 
     frame.warn_of_copies()
-    started = start_agent(frame.settings)
+    with naming_extras("pyspark"):
+        started = start_agent(frame.settings)
     frame.emit({"pid": started.pid}, f"agent runs with pid {started.pid}")
 
 

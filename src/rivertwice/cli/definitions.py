@@ -14,7 +14,7 @@ import click
 from rivertwice.cli.frame import DEFECT, REFUSED, Frame, as_table, example, pass_frame
 from rivertwice.cli.options import name_argument
 from rivertwice.cli.warm import on_engine
-from rivertwice.core import to_plain
+from rivertwice.core import absence_of, to_plain
 
 if TYPE_CHECKING:
     from rivertwice.definition import LintFinding, TopicFacts
@@ -65,7 +65,7 @@ _LONGEST_MS = 100 * 365 * 86_400_000  # Kafka's longest lag is more than a durat
     is_flag=True,
     help="Start no Spark: what only Spark can check is `not checked`, unless it was checked before.",
 )
-@on_engine(lambda values: not values["without_spark"])
+@on_engine(lambda values: not (values["without_spark"] or absence_of("pyspark")))
 @pass_frame
 def lint(frame: Frame, name: str | None, without_spark: bool) -> None:
     """Check definitions with Spark and for known pitfalls.
@@ -82,7 +82,7 @@ def lint(frame: Frame, name: str | None, without_spark: bool) -> None:
     names = frame.chosen_pipelines(name)
     value, texts, bad = [], [], False
     known = kafka_answers(frame)
-    with nullcontext() if without_spark else _spark(frame) as spark:
+    with nullcontext() if without_spark or absence_of("pyspark") else _spark(frame) as spark:
         for each in names:
             contract, findings = _lint_one(frame, root / each, spark, is_known=known)
             bad = bad or worst(findings) == LintLevel.BROKEN

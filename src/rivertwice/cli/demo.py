@@ -21,7 +21,7 @@ import click
 
 from rivertwice.cli.asking import changes_unasked
 from rivertwice.cli.frame import Frame, example, pass_frame, say
-from rivertwice.core import ConfigError, Deadline, RivertwiceError, Settings, to_plain
+from rivertwice.core import ConfigError, Deadline, RivertwiceError, Settings, naming_extras, to_plain
 from rivertwice.timeline import Verdict
 
 if TYPE_CHECKING:
@@ -58,7 +58,9 @@ def run_steps(frame: Frame, *, dev: bool = False) -> list[tuple[str, str, float]
     from rivertwice.local import setup_steps
 
     done = []
-    for name, step in setup_steps(frame.settings, dev=dev, progress=frame.progress):
+    with naming_extras("pyspark"):
+        steps = setup_steps(frame.settings, dev=dev, progress=frame.progress)
+    for name, step in steps:
         frame.progress(f"{name} ...")
         begun = time.monotonic()
         done.append((name, step(), round(time.monotonic() - begun, 1)))
@@ -112,7 +114,8 @@ def demo(frame: Frame, folder: Path, airflow: bool) -> None:
     teller = Teller(to_stderr=frame.output == "json")
     settings = demo_settings(frame.settings, project)
     teller.say("One definition, streamed and recomputed; every difference has a name.")
-    prepare_folder(project)
+    with naming_extras("pyspark", *(["airflow"] if airflow else [])):
+        prepare_folder(project)
     with lock_or_refuse(
         project / MARKER, lambda who: ConfigError(f"{who} runs the demo in {project}; wait for its end")
     ):
@@ -399,7 +402,7 @@ def ending(project: Path, teller: Teller, airflow: Mapping[str, Any] | None) -> 
         f"See it: {airflow['url']}/rivertwice/#/p/orders, user {airflow['user']}, password {airflow['password']}"
         if airflow
         else (
-            "To see it: `rivertwice status` there, or `rivertwice up --airflow` for Airflow and the page (pip install 'rivertwice[airflow]')."
+            "To see it: `rivertwice status` there, or `rivertwice up --airflow` for Airflow and the page (uv pip install 'rivertwice[airflow]')."
         )
     )
     return "\n".join(

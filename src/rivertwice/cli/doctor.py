@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from rivertwice.cli.frame import REFUSED, Frame, as_table, example, pass_frame
-from rivertwice.core import RivertwiceError, Settings
+from rivertwice.core import RivertwiceError, Settings, absence_of
 
 FREE_BYTES = 4_000_000_000
 FREE_INODES = 50_000
@@ -56,10 +56,11 @@ def check_packages(settings: Settings) -> DoctorCheck:
     else:
         wanted = importlib.metadata.requires("rivertwice") or []
         wrong, said = select_unfit(wanted, installed), "each in a version that fits"
-        remedy = "run `pip install --upgrade rivertwice`, with the extras that you use, for instance 'rivertwice[airflow,s3]'"
+        remedy = "run `uv pip install --upgrade 'rivertwice[airflow,s3]'`, with the extras that you use"
     if wrong:
         return DoctorCheck("packages", False, "; ".join(wrong), remedy)
-    return DoctorCheck("packages", True, f"{said}, pyspark {installed['pyspark']}")
+    spark = absence_of("pyspark") or f"pyspark {installed['pyspark']}"
+    return DoctorCheck("packages", True, f"{said}, {spark}")
 
 
 def check_jars(name: str, lock: str, folder: Callable[[Settings], Path]) -> Callable[[Settings], DoctorCheck]:

@@ -25,6 +25,7 @@ from rivertwice.core import (
     ServiceError,
     Settings,
     UnknownOutcomeError,
+    naming_extras,
     printable,
     printable_json,
     printable_line,
@@ -259,7 +260,8 @@ class FriendlyGroup(click.Group):
             return super().invoke(ctx)
         ctx.call_on_close(BARS.stop)
         try:
-            return super().invoke(ctx)
+            with naming_extras():
+                return super().invoke(ctx)
         except RivertwiceError as error:
             fail(ctx, error)
         except (click.ClickException, click.exceptions.Exit, click.Abort):

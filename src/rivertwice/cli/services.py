@@ -11,7 +11,7 @@ from rivertwice.cli.asking import changes_unasked
 from rivertwice.cli.demo import run_steps
 from rivertwice.cli.frame import DEFECT, Frame, as_table, example, pass_frame
 from rivertwice.cli.options import name_argument
-from rivertwice.core import RequestError
+from rivertwice.core import RequestError, naming_extras
 
 if TYPE_CHECKING:
     from rivertwice.definition import Definition, Judgement
@@ -40,7 +40,8 @@ def up(frame: Frame, airflow: bool, sample: bool) -> None:
     settings = frame.settings
     if not is_set_up(settings):
         run_steps(frame)
-    judged = check_definitions(frame)
+    with naming_extras("pyspark", *(["airflow"] if airflow else [])):
+        judged = check_definitions(frame)
     frame.progress("broker ...")
     broker = start_broker(settings)
     usable = [judgement.bundle.definition for judgement in judged if judgement.bundle and not judgement.broken]

@@ -10,6 +10,7 @@ import click
 
 from rivertwice.cli.asking import WORDS
 from rivertwice.cli.frame import Frame, say
+from rivertwice.core import naming_extras
 
 _Command = Callable[..., Any]
 
@@ -32,7 +33,8 @@ def on_engine(when: Callable[[Mapping[str, Any]], bool] = lambda _values: True) 
             if frame is None or words is None or cold or not is_served(frame.settings) or not when(values):
                 return command(*args, **values)
             verb = " ".join([ctx.command_path.partition(" ")[2], *([values["name"]] if values.get("name") else [])])
-            code = run_in_engine(frame.settings, verb, words, lambda line: say(f"rivertwice: {line}", err=True))
+            with naming_extras("pyspark"):
+                code = run_in_engine(frame.settings, verb, words, lambda line: say(f"rivertwice: {line}", err=True))
             if code is None:
                 return command(*args, **values)
             raise SystemExit(code)

@@ -29,15 +29,14 @@ if TYPE_CHECKING:
         TableDamageError,
         UnknownOutcomeError,
     )
+    from rivertwice.core.extras import absence_of, naming_extras
     from rivertwice.core.homes import (
         NAME,
         PIPELINE,
-        TOPIC,
         PipelineHome,
         Place,
         Tables,
         below,
-        explain_topic,
         is_s3,
         require_name,
         require_pipeline,

@@ -67,14 +67,6 @@ def require_folder(path: Path) -> Path:
     return path
 
 
-def explain_topic(value: str) -> str:
-    """Return why a text cannot name a topic, as a sentence."""
-    return (
-        f"{value[:80]!r} cannot name a topic; names start with a letter, a digit or _ and hold at most 249 of A-Z, a-z, 0-9, "
-        "'.', _ and -"
-    )
-
-
 def require_topic(value: str) -> str:
     """Return `value` if it is a topic's name that is safe in paths (`TOPIC`).
 
@@ -82,7 +74,11 @@ def require_topic(value: str) -> str:
         ConfigError: it is not such a name.
     """
     if not TOPIC.match(value):
-        raise ConfigError(explain_topic(value))
+        message = (
+            f"{value[:80]!r} cannot name a topic; names start with a letter, a digit or _ and hold at most 249 of A-Z, a-z, 0-9, "
+            "'.', _ and -"
+        )
+        raise ConfigError(message)
     return value
 
 

@@ -16,6 +16,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from rivertwice.core.errors import ConfigError
+from rivertwice.core.extras import naming_extras
+
 if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.sdk.trace import TracerProvider
@@ -96,16 +99,13 @@ def _tracer() -> Tracer | None:
 def _provider() -> TracerProvider | None:
     """Return what sends spans, one for a process; None without the SDK."""
     try:
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-        from opentelemetry.sdk.resources import SERVICE_NAME, Resource
-        from opentelemetry.sdk.trace import TracerProvider
-        from opentelemetry.sdk.trace.export import BatchSpanProcessor
-    except ImportError as error:
-        _log.warning(
-            "OTEL_EXPORTER_OTLP_ENDPOINT is set, but OpenTelemetry's SDK is not installed (%s), so no spans are sent; "
-            "pip install 'rivertwice[otel]', or unset it",
-            error,
-        )
+        with naming_extras():
+            from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+            from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+            from opentelemetry.sdk.trace import TracerProvider
+            from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    except (ConfigError, ImportError) as error:
+        _log.warning("OTEL_EXPORTER_OTLP_ENDPOINT is set, and no spans are sent: %s, or unset it", error)
         return None
     own = {} if os.environ.get("OTEL_SERVICE_NAME") else {SERVICE_NAME: "rivertwice"}
     provider = TracerProvider(resource=Resource.create(own), shutdown_on_exit=False)

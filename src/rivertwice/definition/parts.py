@@ -17,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from rivertwice.core import TOPIC, explain_topic
+from rivertwice.core import ConfigError, require_topic
 
 if TYPE_CHECKING:
     from rivertwice.definition.source import Source
@@ -84,9 +84,10 @@ def _column(value: str) -> str:
 
 
 def _topic(value: str) -> str:
-    if not TOPIC.match(value):
-        raise ValueError(explain_topic(value))
-    return value
+    try:
+        return require_topic(value)
+    except ConfigError as error:
+        raise ValueError(str(error)) from None
 
 
 Column = Annotated[str, AfterValidator(_column)]

@@ -8,11 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rivertwice.core import ConfigError, DefinitionError, PipelineHome, RequestError, Settings, parse_iso, to_iso
+from rivertwice.core import (
+    ConfigError,
+    DefinitionError,
+    PipelineHome,
+    RequestError,
+    Settings,
+    absence_of,
+    parse_iso,
+    to_iso,
+)
 from rivertwice.definition import Bundle, CheckReport, Judgement, build_bundle
 from rivertwice.storage import read_json, replace_json
 
@@ -45,7 +54,7 @@ def read_verdict(home: PipelineHome, bundle: str) -> CheckReport | None:
             parse_iso(value["at"]),
             tuple(value["risks"]),
         )
-    except (ValueError, KeyError, TypeError, RequestError):
+    except (ValueError, KeyError, TypeError, RequestError, PackageNotFoundError):
         return None
 
 
@@ -105,7 +114,8 @@ def judge_folder(
     if spark is None:
         stored = None if home is None else read_verdict(home, bundle.id)
         if stored is None:
-            reason = f"Spark has not looked at it; `rivertwice lint {name}` checks it"
+            absence = absence_of("pyspark")
+            reason = f"Spark has not looked at it; {f'{absence}, then ' if absence else ''}`rivertwice lint {name}` checks it"
             return Judgement(name, bundle, None, (), (reason,))
         return Judgement(name, bundle, stored, stored.findings, stored.unchecked)
     try:

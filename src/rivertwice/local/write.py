@@ -322,7 +322,7 @@ jobs:
       - uses: actions/checkout@v4
       - uses: actions/setup-python@v5
         with: {{python-version: "3.11"}}
-      - run: pip install "rivertwice=={__version__}"
+      - run: pip install uv && uv pip install --system "rivertwice[spark,quality]=={__version__}"
       - run: rivertwice setup
       - run: rivertwice lint
       - run: rivertwice test

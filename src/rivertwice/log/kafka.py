@@ -26,7 +26,17 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from rivertwice.core import MSK_IAM, OAUTH, ConfigError, Deadline, KafkaSecurity, ServiceError, Settings, retry_for
+from rivertwice.core import (
+    MSK_IAM,
+    OAUTH,
+    ConfigError,
+    Deadline,
+    KafkaSecurity,
+    ServiceError,
+    Settings,
+    naming_extras,
+    retry_for,
+)
 from rivertwice.log.reach import require_broker
 
 # The settings of Kafka's security in the dialects of both clients: librdkafka's for Python, Java's for Spark.
@@ -144,14 +154,8 @@ def _spark_login(security: KafkaSecurity) -> dict[str, str]:
 
 def _signer(region: str) -> Any:
     """Return librdkafka's callback that signs a token with the identity that AWS's own clients find."""
-    try:
+    with naming_extras():
         from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
-    except ImportError as error:
-        message = (
-            f"RIVERTWICE_KAFKA_MECHANISM is {MSK_IAM}, and AWS's signer is not installed, so no client can log in; "
-            "run `pip install 'rivertwice[msk]'`"
-        )
-        raise ConfigError(message) from error
 
     def token(_config: str) -> tuple[str, float]:
         signed, expires_ms = MSKAuthTokenProvider.generate_auth_token(region)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
         Judgement,
         describe_ranges,
     )
-    from rivertwice.quality.suites import lint_suites, suite_mistakes
+    from rivertwice.quality.suites import lint_suites, require_judges, suite_mistakes
     from rivertwice.quality.table import (
         failing_by_severity,
         judgement_of,

@@ -1,7 +1,8 @@
 """Great Expectations itself: a suite loaded completely or not at all, and its results on a frame of pandas or of Spark.
 
 The library is imported when the first suite is loaded, with its logger at WARNING, and without what the judging of rows does not need
-(`_LATER`, `_LEFT_OUT`): half of the seconds that its import takes.
+(`_LATER`, `_LEFT_OUT`): half of the seconds that its import takes. Where it is not installed, `rivertwice.quality.checks` judges the
+suites that need no more than that.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from importlib.abc import MetaPathFinder
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from rivertwice.core import SuiteError
+from rivertwice.core import SuiteError, absence_of
+from rivertwice.quality.checks import CheckSuite, load_checks
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,7 +49,8 @@ def warm_up_beside() -> None:
     PySpark imports IPython where it is installed, at the first column that is named. Two threads that import it at one time end in a
     deadlock (seen on a busy machine). Of what Great Expectations imports only altair would import it, and that is in `_LATER`.
     """
-    threading.Thread(target=_great_expectations, daemon=True).start()
+    if not absence_of("great_expectations"):
+        threading.Thread(target=_great_expectations, daemon=True).start()
 
 
 def known_types() -> list[str]:
@@ -104,8 +107,10 @@ def load_expectations(name: str, declared: Sequence[Mapping[str, Any]], file: st
 
     Raises:
         SuiteError: an expectation was not loaded. Great Expectations 1.24.1 leaves out an expectation whose type it does not
-            know, without an error.
+            know, without an error. Without that library: one of them needs it.
     """
+    if absence_of("great_expectations"):
+        return load_checks(name, [_placed(entry, at) for at, entry in enumerate(declared)], file)
     gx = _great_expectations()
     try:
         suite = gx.ExpectationSuite(name=name, expectations=[_placed(entry, at) for at, entry in enumerate(declared)])
@@ -152,6 +157,8 @@ def judge_pandas(
         most: maximum number of unexpected values and rows that are listed.
         whole: all unexpected rows are named, which takes seconds for tens of thousands.
     """
+    if isinstance(suite, CheckSuite):
+        return list(suite.judge(frame, parameters or {}, index, most, whole=whole))
     context = _context()
     batch = (
         context.data_sources.add_pandas(name="frame")

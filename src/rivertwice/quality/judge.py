@@ -1,4 +1,4 @@
-"""Rows of a table judged by a suite: by pandas up to a number of cells, by Spark's executors above it.
+"""Rows of a table judged by a suite: by pandas up to a number of cells, by Spark's executors above it (with Great Expectations).
 
 pandas is the cheaper one as long as the rows fit: it takes a tenth of Spark's CPU for a million rows. What the driver holds does not
 grow with the rows: above the bound only counts and a few examples come to it.
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivertwice.core import Row, to_iso, to_ms
+from rivertwice.core import Row, absence_of, to_iso, to_ms
 from rivertwice.definition import Definition
 from rivertwice.engine import Spark
 from rivertwice.quality.model import (
@@ -85,7 +85,7 @@ def judge_rows(
     count = rows.dataset().count_rows()
     if not count:
         return None
-    if count * (len(definition.result_columns) + 1) <= most_cells:
+    if count * (len(definition.result_columns) + 1) <= most_cells or absence_of("great_expectations"):
         return judge_table(suite, definition, rows.to_arrow())
     return _judge_in_spark(suite, definition, rows.to_spark(spark()), count)
 

@@ -17,7 +17,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from rivertwice.core import PipelineHome, RequestError, Settings, SuiteError, base_of, did_you_mean, meant
+from rivertwice.core import PipelineHome, RequestError, Settings, SuiteError, absence_of, base_of, did_you_mean, meant
 from rivertwice.definition import Definition, LintFinding, LintLevel
 from rivertwice.quality.model import CRITICAL, SEVERITIES, SUBJECTS, expectation_id
 from rivertwice.storage import read_json, replace_json
@@ -163,6 +163,26 @@ def load_checked(settings: Settings, pipeline: str, definition: Definition, subj
     return suite
 
 
+def require_judges(settings: Settings, pipeline: str, subject: str) -> None:
+    """Refuse a suite that needs Great Expectations where that is not installed, before anything is computed for it.
+
+    Raises:
+        SuiteError: so it is; the message has the line that installs it. A suite with a mistake is not refused here.
+    """
+    from rivertwice.quality.checks import find_need
+
+    if not absence_of("great_expectations"):
+        return
+    try:
+        suite = read_suite(settings, pipeline, subject)
+    except SuiteError:
+        return
+    for entry in () if suite is None else suite.expectations:
+        if (need := find_need(*_asked(entry))) and suite is not None:
+            message = f"{suite.path}: {need}"
+            raise SuiteError(message)
+
+
 def columns_of(definition: Definition) -> list[str]:
     """Return the columns of the rows that a suite judges."""
     return [*definition.result_columns, ROWS_IN_WINDOW]
@@ -188,6 +208,7 @@ def suite_problems(suite: Suite, columns: Sequence[str], accepted: Collection[st
 
 
 def _entry_problems(entry: Mapping[str, Any], columns: Sequence[str], accepted: Collection[str]) -> Iterator[str]:
+    from rivertwice.quality.checks import find_need
     from rivertwice.quality.engine import SQL_ONLY, arguments_of, known_types
 
     unknown = sorted(
@@ -202,7 +223,12 @@ def _entry_problems(entry: Mapping[str, Any], columns: Sequence[str], accepted: 
     if kind in SQL_ONLY:
         yield f"{kind} asks an SQL database, and there is none here; write it as expectations of columns"
         return
-    if not isinstance(kwargs, dict) or question_of(kind, kwargs) not in accepted:
+    if absence_of("great_expectations"):
+        need = find_need(kind, kwargs)
+        if need:
+            yield need
+            return
+    elif not isinstance(kwargs, dict) or question_of(kind, kwargs) not in accepted:
         known = known_types()
         if kind not in known:
             yield f"there is no expectation {kind!r}, so it would check nothing; {did_you_mean(kind, known)}"
@@ -291,20 +317,24 @@ def _columns_of_condition(condition: Any) -> Iterator[str]:
 def suite_mistakes(settings: Settings, definition: Definition, home: PipelineHome | None = None) -> list[str]:
     """Return all that is wrong with a pipeline's suites, one sentence each; empty if it has none.
 
-    Great Expectations is asked about what it has not accepted yet; suites without a mistake are accepted, and that is kept.
+    Great Expectations is asked about what it has not accepted yet; suites without a mistake are accepted, and that is kept. Where it is
+    not installed, an expectation that needs it is a mistake.
 
     Args:
         home: where it is kept; None: in the pipeline's own. A version that has not begun has none.
     """
     name, home = definition.name, home or settings.pipeline(definition.name)
     mistakes = list(_stray_files(settings.project / FOLDER / name))
-    accepted, questions = read_accepted(home), set()
+    is_asked = not absence_of("great_expectations")
+    accepted: frozenset[str] = read_accepted(home) if is_asked else frozenset()
+    questions: set[str] = set()
     for subject in SUBJECTS:
         try:
             suite = read_suite(settings, name, subject)
             if suite is not None:
                 mistakes += suite_problems(suite, columns_of(definition), accepted)
-                questions |= {question_of(*_asked(entry)) for entry in suite.expectations}
+                if is_asked:
+                    questions |= {question_of(*_asked(entry)) for entry in suite.expectations}
         except SuiteError as error:
             mistakes.append(str(error))
     if not mistakes and questions - accepted:

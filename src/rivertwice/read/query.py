@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from rivertwice.core import RequestError, ServiceError, Settings
+from rivertwice.core import RequestError, Settings, naming_extras
 from rivertwice.read.find import open_rows
 from rivertwice.timeline import KINDS, SERVED, Kind, Rows, Status
 
@@ -85,9 +85,10 @@ def run_query(settings: Settings, sql: str, limit: int, *, require_current: bool
     Raises:
         RequestError: the text is not a query, names what is not there, or fails on the rows; with the place and the nearest names.
             Or a view is not current.
-        ServiceError: DuckDB is not installed.
+        ConfigError: DuckDB is not installed.
     """
-    duckdb = _duckdb()
+    with naming_extras():
+        import duckdb
     with tempfile.TemporaryDirectory(prefix="rivertwice-query-") as spill, duckdb.connect(":memory:") as connection:
         connection.execute(f"SET temp_directory = '{spill}'")
         opened = _open(settings, *_names_in(connection, sql))
@@ -106,15 +107,6 @@ def run_query(settings: Settings, sql: str, limit: int, *, require_current: bool
                 raise
             found, is_whole = _first(reader, limit)
         return Answer(found, is_whole, tuple(rows.status for rows in opened.values()))
-
-
-def _duckdb() -> Any:
-    try:
-        import duckdb
-    except ImportError:
-        message = "DuckDB is not installed, so there is no SQL over results; run `pip install 'rivertwice[query]'`"
-        raise ServiceError(message) from None
-    return duckdb
 
 
 def _names_in(connection: Any, sql: str) -> tuple[list[str], set[str]]:

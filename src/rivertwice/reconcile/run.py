@@ -14,10 +14,17 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rivertwice.core import PipelineHome, Progress, Settings, SuiteError, TimeRange, to_ms, traced
+from rivertwice.core import PipelineHome, Progress, Settings, SuiteError, TimeRange, absence_of, to_ms, traced
 from rivertwice.engine import FEW_RECORDS, with_confs
 from rivertwice.log import name_parts
-from rivertwice.quality import exception_of, judge_pandas, load_expectations, severity_of, warm_up_beside
+from rivertwice.quality import (
+    exception_of,
+    judge_pandas,
+    load_expectations,
+    require_judges,
+    severity_of,
+    warm_up_beside,
+)
 from rivertwice.reconcile.acknowledgements import read_acknowledgements, reasons_of, select_acknowledged
 from rivertwice.reconcile.frames import balance_frame, verdict_frame
 from rivertwice.reconcile.gaps import FORKED
@@ -177,7 +184,14 @@ def reconcile(
         full: judge everything, and compare it with the seals.
         progress: gets one line per phase.
         run: name of the run; the same name stores its rows only once.
+
+    Raises:
+        SuiteError: a suite needs Great Expectations, which is not installed; nothing was computed.
     """
+    if absence_of("great_expectations"):
+        for name in ("verdicts", "balance"):
+            load_suite(suite_folder(settings), name)
+        require_judges(settings, pipeline, "windows")
     phases = Phases(progress)
     home = settings.pipeline(pipeline)
     look = look_at_changes(home)

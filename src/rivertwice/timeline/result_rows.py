@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as types
 
-from rivertwice.core import RequestError, ServiceError, parse_instant
+from rivertwice.core import RequestError, ServiceError, naming_extras, parse_instant
 from rivertwice.storage import DataFile, Snapshot, TableFiles
 from rivertwice.timeline.digest import key_text
 from rivertwice.timeline.result_kinds import Kind
@@ -223,18 +223,21 @@ class Rows:
         """Return the rows as a Polars frame, in memory.
 
         Raises:
-            ServiceError: Polars is not installed.
+            ConfigError: Polars is not installed.
         """
-        frame: pl.DataFrame = _polars().from_arrow(self.to_arrow())
-        return frame
+        with naming_extras():
+            import polars
+        return polars.DataFrame(self.to_arrow())
 
     def scan(self) -> pl.LazyFrame:
         """Return the rows as a lazy frame of Polars, which reads only the files and columns that its filters leave.
 
         Raises:
-            ServiceError: Polars is not installed.
+            ConfigError: Polars is not installed.
         """
-        frame: pl.LazyFrame = _polars().scan_pyarrow_dataset(self.dataset()).select(self.names)
+        with naming_extras():
+            import polars
+        frame: pl.LazyFrame = polars.scan_pyarrow_dataset(self.dataset()).select(self.names)
         return frame
 
     def to_spark(self, session: SparkSession) -> DataFrame:
@@ -260,12 +263,3 @@ def _explained(table: ResultTable, doing: str) -> Iterator[None]:
                 f"again; else `rivertwice admin repair {table.pipeline}` says what was lost"
             )
             raise ServiceError(message) from error
-
-
-def _polars() -> Any:
-    try:
-        import polars
-    except ImportError:
-        message = "Polars is not installed, so the rows cannot be given as its frame; run `pip install polars`, or use to_arrow()"
-        raise ServiceError(message) from None
-    return polars

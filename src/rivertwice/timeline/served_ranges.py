@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 Ranges = list[tuple[int, int]]
 
@@ -40,6 +42,8 @@ def joined(ranges: Ranges, most: int) -> Ranges:
 
 def is_inside(instants: npt.NDArray[np.int64], ranges: Ranges) -> npt.NDArray[np.bool_]:
     """Return for each instant whether it lies in one of merged ranges."""
+    import numpy as np  # here, because suites are linted without it
+
     if not ranges:
         return np.zeros(len(instants), dtype=bool)
     bounds = np.array(ranges, dtype=np.int64).reshape(-1)

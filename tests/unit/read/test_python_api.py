@@ -14,7 +14,7 @@ import pytest
 import rivertwice
 from homes.backfill import hours, make_home
 from homes.results import keep_days, make_served
-from rivertwice.core.errors import RequestError, ServiceError
+from rivertwice.core.errors import ConfigError, RequestError, ServiceError
 from rivertwice.read.project import Project
 from rivertwice.storage.table import Table
 from rivertwice.storage.table_care import TableCare
@@ -108,7 +108,7 @@ def test_what_cannot_be_meant_is_refused(project: Project) -> None:
 
 def test_without_polars_the_package_is_named(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "polars", None)
-    with pytest.raises(ServiceError, match="pip install polars"):
+    with pytest.raises(ConfigError, match=r"uv pip install 'rivertwice\[polars\]'"):
         project.served("p").to_polars()
 
 
