@@ -6,13 +6,15 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from airflow.sdk.definitions._internal.dag_parsing_context import _airflow_parsing_context_manager
 
 from homes.project import FLIGHTS, edit_yaml, make_project
-from rivertwice.airflow.factory import all_dags, dags_of
+from rivertwice.airflow.factory import all_dags, dags_of, every_dag
 from rivertwice.core.errors import ConfigError
 from rivertwice.core.settings import Settings
 from rivertwice.definition.airflow_section import DAG_VERBS, AirflowSettings
 from rivertwice.definition.definition import load_definition
+from rivertwice.definition.model import Definition
 from rivertwice.tasks.definitions import DagFacts, find_definition
 
 DEFINITION = load_definition(FLIGHTS)
@@ -61,3 +63,32 @@ def test_a_mistake_in_the_projects_file_is_named_with_its_place(tmp_path: Path) 
     with pytest.raises(ConfigError, match=r"rivertwice.yaml: airflow.spark.driver_memory: String should match"):
         find_definition(made, "flight_delays")
     assert all_dags(made) == {}  # as with a definition that is refused, and `require_definitions` shows why
+
+
+def test_a_worker_that_starts_a_task_makes_its_dag_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Airflow reads the whole file for each task that it starts; with a hundred pipelines that was seconds of CPU each."""
+    made = make_project(tmp_path, dict.fromkeys(("flight_delays", "other"), FLIGHTS))
+    for name, value in made.to_env().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("rivertwice.tasks.definitions.load_definition", loaded := Loaded())
+    with _airflow_parsing_context_manager(dag_id="reconcile__flight_delays", task_id="gate"):
+        found = all_dags(made)
+        assert list(found) == ["reconcile__flight_delays"]
+        assert loaded.names == ["flight_delays"]
+        assert [dag.dag_id for verb in ("reconcile", "backfill") for dag in every_dag(verb)] == [
+            "reconcile__flight_delays"
+        ]
+        assert found["backfill__flight_delays"].dag_id == "backfill__flight_delays"  # a file may change one by its id
+        with pytest.raises(KeyError):
+            found["backfill__nowhere"]
+    with _airflow_parsing_context_manager(dag_id="mine", task_id="gate"):
+        assert len(all_dags(made)) == 8
+
+
+class Loaded:
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def __call__(self, folder: Path) -> Definition:
+        self.names.append(folder.name)
+        return load_definition(folder)

@@ -13,9 +13,11 @@ import logging
 from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING
 
+from airflow.sdk import get_parsing_context
+
 from rivertwice.airflow import dags
 from rivertwice.core import DefinitionError, Settings, base_of
-from rivertwice.tasks import DagFacts, find_dags
+from rivertwice.tasks import DagFacts, find_dags, of_dag
 
 if TYPE_CHECKING:
     from airflow.sdk import DAG
@@ -51,11 +53,39 @@ def dags_of(settings: Settings, facts: DagFacts, verbs: Collection[str] | None =
 
 
 def every_dag(verb: str) -> Iterator[DAG]:
-    """Yield the DAG of a verb of each pipeline whose definition is accepted and has it."""
-    settings = Settings.from_env()
-    for found in find_dags(settings):
+    """Yield the DAG of a verb of each pipeline whose definition is accepted and has it.
+
+    A worker that starts a task says which DAG it reads the file for, and is given that one alone.
+    """
+    settings, asked = Settings.from_env(), _asked_for()
+    if asked is not None and asked[0] != verb:
+        return
+    for found in find_dags(settings, None if asked is None else asked[1]):
         if found.facts is not None:
             yield from dags_of(settings, found.facts, [verb])
+
+
+def _asked_for() -> tuple[str, str] | None:
+    """Return verb and pipeline of the DAG that Airflow reads the file for; None: it reads all of them, or one that is none of ours."""
+    asked = get_parsing_context().dag_id
+    return None if asked is None else of_dag(asked)
+
+
+class Dags(dict[str, "DAG"]):
+    """DAGs by id. While Airflow reads a file for one of them, each other one is made when it is asked for by its id."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__()
+        self._settings = settings
+
+    def __missing__(self, dag_id: str) -> DAG:
+        verb, pipeline = of_dag(dag_id) or ("", "")
+        for found in find_dags(self._settings, pipeline):
+            if found.facts is not None:
+                for dag in dags_of(self._settings, found.facts, [verb]):
+                    self[dag_id] = dag
+                    return dag
+        raise KeyError(dag_id)
 
 
 def require_definitions() -> None:
@@ -79,12 +109,12 @@ def all_dags(settings: Settings | None = None, pipelines: Collection[str] | None
             names the team's pipelines.
     """
     settings = settings or Settings.from_env()
-    made: dict[str, DAG] = {}
-    for found in find_dags(settings):
+    made, asked = Dags(settings), _asked_for()
+    for found in find_dags(settings, None if asked is None else asked[1]):
         if pipelines is not None and base_of(found.name) not in pipelines:
             continue
         if found.facts is None:
             log.error("pipeline %s has no DAGs: %s", found.name, found.refusal)
             continue
-        made |= {dag.dag_id: dag for dag in dags_of(settings, found.facts)}
+        made.update({dag.dag_id: dag for dag in dags_of(settings, found.facts, asked and [asked[0]])})
     return made

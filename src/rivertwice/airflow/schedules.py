@@ -9,8 +9,8 @@ from datetime import timedelta
 
 from airflow.sdk import CronTriggerTimetable, DeltaTriggerTimetable
 
-from rivertwice.definition import NO_SCHEDULE, parse_duration
-from rivertwice.tasks import DagFacts, is_cron
+from rivertwice.definition import NO_SCHEDULE, is_cron, parse_duration
+from rivertwice.tasks import DagFacts
 
 
 def schedule(facts: DagFacts, *names: str) -> CronTriggerTimetable | DeltaTriggerTimetable | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rivertwice.definition.airflow_section import NO_SCHEDULE, PRESETS, AirflowSettings
+    from rivertwice.definition.airflow_section import NO_SCHEDULE, AirflowSettings, is_cron
     from rivertwice.definition.avro import PREFIX, AvroSchema, parse_avro, prefixed
     from rivertwice.definition.bundle import (
         Bundle,

@@ -64,6 +64,11 @@ def _schedule(value: str) -> str:
     return value
 
 
+def is_cron(text: str) -> bool:
+    """Say whether a schedule is a cron expression; a duration is a number and a unit. Pure."""
+    return text in PRESETS or len(text.split()) > 2
+
+
 def _check_cron(value: str) -> None:
     """Refuse an expression that Airflow's scheduler would refuse, by the library that it asks."""
     from croniter import CroniterError, croniter

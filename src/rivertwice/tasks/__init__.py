@@ -12,11 +12,10 @@ if TYPE_CHECKING:
     from rivertwice.tasks.environment import SPARK_CONNECTION, SPARK_POOL, spark_environment, submit_confs
     from rivertwice.tasks.forms import RunReason, check_form
     from rivertwice.tasks.jobs import SparkJob
-    from rivertwice.tasks.names import dag_id, safe_name
+    from rivertwice.tasks.names import dag_id, of_dag, safe_name
     from rivertwice.tasks.operate import ActTask
     from rivertwice.tasks.run import APPROVE, TaskFailedError, TaskRun, TaskSkippedError
     from rivertwice.tasks.tokens import Tokens
-    from rivertwice.tasks.turns import is_cron
     from rivertwice.tasks.watched import Watched
 else:
     from rivertwice.core.face import lazy_names

@@ -91,13 +91,14 @@ class AgentClient:
             raise ConfigError(message)
         return cls(address, token, env.get(cls.CA) or None)
 
-    def definitions(self) -> list[FoundDag]:
+    def definitions(self, only: str | None = None) -> list[FoundDag]:
         """Return what the token may see. An agent that is away is not waited for: Airflow keeps the DAGs that it knows.
 
         Raises:
             ServiceError: it does not answer.
         """
-        return [FoundDag.model_validate(each) for each in self._ask("GET", "/v1/definitions", patience=0.0)]
+        path = "/v1/definitions" if only is None else f"/v1/definitions?only={quote(only)}"
+        return [FoundDag.model_validate(each) for each in self._ask("GET", path, patience=0.0)]
 
     def watch(self, pipeline: str) -> Watched:
         """Return how a stream is.
@@ -188,11 +189,14 @@ def _result_of(answer: Mapping[str, Any]) -> Any:
     raise raised
 
 
-def find_dags(settings: Settings) -> list[FoundDag]:
+def find_dags(settings: Settings, only: str | None = None) -> list[FoundDag]:
     """Return what the DAGs of each pipeline depend on: from the definitions here, or from the agent that `RIVERTWICE_AGENT` names.
+
+    Args:
+        only: the name of a pipeline or version; None: all.
 
     Raises:
         ServiceError: that agent does not answer; Airflow shows it as an import error, and keeps the DAGs that it knows.
     """
     agent = AgentClient.from_env()
-    return dags_here(settings) if agent is None else agent.definitions()
+    return dags_here(settings, only) if agent is None else agent.definitions(only)

@@ -27,8 +27,11 @@ class FoundDefinitions:
     refusal: str | None
 
 
-def find_definitions(settings: Settings) -> list[FoundDefinitions]:
+def find_definitions(settings: Settings, only: str | None = None) -> list[FoundDefinitions]:
     """Return every pipeline of the project and every open version of one, sorted by name; a broken one hides no other.
+
+    Args:
+        only: the name of a pipeline or version; None: all.
 
     While a version is open, the definition of its pipeline is the frozen one, which its stream runs. When and with what its DAGs
     run is not frozen: that is the `airflow` of the pipeline's file, if it can be read, over that of `rivertwice.yaml`.
@@ -36,7 +39,7 @@ def find_definitions(settings: Settings) -> list[FoundDefinitions]:
     names = {file.parent.name for file in settings.definitions.glob(f"*/{DefinitionFiles.YAML_FILE}")}
     names |= {file.parent.name for file in settings.frozen_definitions.glob(f"*{MARK}*/{DefinitionFiles.YAML_FILE}")}
     definitions = []
-    for name in sorted(names):
+    for name in sorted(names if only is None else names & {only}):
         try:
             definitions.append(FoundDefinitions(name, find_definition(settings, name), None))
         except (ConfigError, DefinitionError, OSError) as error:
@@ -115,7 +118,7 @@ class FoundDag(BaseModel):
     refusal: str | None = None
 
 
-def dags_here(settings: Settings) -> list[FoundDag]:
+def dags_here(settings: Settings, only: str | None = None) -> list[FoundDag]:
     """Return every pipeline and every open version, as `find_definitions` does."""
     return [
         FoundDag(
@@ -123,5 +126,5 @@ def dags_here(settings: Settings) -> list[FoundDag]:
             facts=None if found.definition is None else DagFacts.of(found.definition),
             refusal=found.refusal,
         )
-        for found in find_definitions(settings)
+        for found in find_definitions(settings, only)
     ]

@@ -18,6 +18,12 @@ def dag_id(verb: str, pipeline: str) -> str:
     return f"{verb}__{safe_name(pipeline)}"
 
 
+def of_dag(dag_id: str) -> tuple[str, str] | None:
+    """Return verb and pipeline of the id of a DAG; None: it is no id of ours."""
+    verb, ours, name = dag_id.partition("__")
+    return (verb, name.replace(".", "@")) if ours else None
+
+
 # Names of what a DAG run stores; a later task of the same run finds it by its name. Pure.
 
 

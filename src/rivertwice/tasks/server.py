@@ -2,7 +2,7 @@
 
 | question | answer |
 |---|---|
-| `GET /v1/definitions` | what the DAGs of each pipeline depend on |
+| `GET /v1/definitions?only=NAME` | what the DAGs of each pipeline, or of one, depend on |
 | `GET /v1/pipelines/NAME/watch` | how its stream is |
 | `PUT /v1/tasks/ID` | begins a step or a job of a DAG's task; a second time it changes nothing |
 | `GET /v1/tasks/ID?offset=N&wait=S` | what it has said since, and how it ended |
@@ -99,8 +99,8 @@ class Service:
             raise RefusedError(401, "the token is not known here; make one: `rivertwice agent token NAME`")
         return token
 
-    async def _definitions(self, _request: Request, token: Token) -> Any:
-        found = await asyncio.to_thread(dags_here, self._settings)
+    async def _definitions(self, request: Request, token: Token) -> Any:
+        found = await asyncio.to_thread(dags_here, self._settings, request.query_params.get("only"))
         return [each.model_dump(mode="json") for each in found if token.sees(each.name)]
 
     async def _watch(self, request: Request, token: Token) -> Any:

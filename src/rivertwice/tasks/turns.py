@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from croniter import croniter
 
 from rivertwice.core import EPOCH
-from rivertwice.definition import NO_SCHEDULE, PRESETS, parse_duration
+from rivertwice.definition import NO_SCHEDULE, is_cron, parse_duration
 
 
 def is_turn_of(rare: str, often: str, at: datetime) -> bool:
@@ -30,8 +30,3 @@ def is_turn_of(rare: str, often: str, at: datetime) -> bool:
         return bool(croniter(rare, at + timedelta(seconds=1)).get_prev(datetime) > last)
     every = parse_duration(rare)
     return (at - EPOCH) // every > (last - EPOCH) // every
-
-
-def is_cron(text: str) -> bool:
-    """Say whether a schedule is a cron expression; a duration is a number and a unit."""
-    return text in PRESETS or len(text.split()) > 2
