@@ -18,6 +18,7 @@ from rivertwice.backfill.publish import publish_backfill
 from rivertwice.backfill.store import save_plan
 from rivertwice.core.errors import RequestError
 from rivertwice.core.instants import from_ms
+from rivertwice.core.settings import Settings
 from rivertwice.log.gaps import Gap, GapReason
 from rivertwice.log.leases import LogState, RetentionClaim, view_leases
 from rivertwice.retention import view
@@ -26,6 +27,7 @@ from rivertwice.retention.summary import summary_of
 from rivertwice.retention.view import (
     RetentionView,
     TopicView,
+    _nothing_left,
     claim_backfill,
     claim_dead_letters,
     claim_savepoint,
@@ -238,3 +240,16 @@ def test_the_shortest_clock_of_several_unarchived_topics_is_shown() -> None:
     for topics in ((view_of(short, need), view_of(long, need)), (view_of(long, need), view_of(short, need))):
         assert plain_of(*topics)["unarchived"]["left_share"] == 0.1
         assert plain_of(*topics)["unarchived"]["records"] == 160
+
+
+def test_of_a_topic_that_was_deleted_there_is_what_its_archive_has(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    segments = [{0: (0, 10)}, {0: (20, 40), 1: (0, 5)}]
+    monkeypatch.setattr("rivertwice.retention.view.archived_segments", lambda *_: segments)
+    left = _nothing_left(settings, LogState("t", "new", {0: 3}, {0: 9}, {}), "old")
+    assert (left.topic_id, left.begin, left.end) == ("old", {0: 40, 1: 5}, {0: 40, 1: 5})
+    assert (left.archived, list(left.older)) == (segments[1], segments[:1])
+    monkeypatch.setattr("rivertwice.retention.view.archived_segments", lambda *_: [])
+    none = _nothing_left(settings, LogState("t", "new", {0: 3}, {0: 9}, {}), "old")
+    assert (none.begin, none.end, none.archived) == ({}, {}, {})
