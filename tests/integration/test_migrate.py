@@ -376,6 +376,13 @@ def test_a_flink_job_lacks_what_came_late_and_what_it_could_not_read(
     assert OTHER_ZONE.cell in differ
     assert equal == len(CLOSED) - len(differ)
 
+    def checkpoints() -> list[Path]:
+        return sorted(beside.old.glob("checkpoints/*/chk-*/_metadata"), key=lambda path: path.stat().st_mtime)
+
+    last = checkpoints()[-1].parent
+    until([str(python), "run.py", str(jar), last.as_uri()], lambda: checkpoints()[-1].parent.parent != last.parent)
+    assert rows() == len(CLOSED)
+
 
 FLINK = """
 import sys
@@ -388,6 +395,9 @@ options.set_string("pipeline.jars", Path(sys.argv[1]).as_uri())
 options.set_string("table.local-time-zone", "UTC")
 options.set_string("parallelism.default", "1")
 options.set_string("execution.checkpointing.interval", "1 s")
+options.set_string("execution.checkpointing.dir", Path("checkpoints").absolute().as_uri())
+if sys.argv[2:]:
+    options.set_string("execution.state-recovery.path", sys.argv[2])
 settings = EnvironmentSettings.new_instance().in_streaming_mode().with_configuration(options).build()
 tables = TableEnvironment.create(settings)
 statements = [text for text in Path("hours.sql").read_text().split(";") if text.strip()]
