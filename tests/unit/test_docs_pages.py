@@ -102,6 +102,10 @@ def test_what_is_red_has_a_row_that_says_what_to_do() -> None:
         ("how do I use S3", "howto-deploy", "S3 and more than one host"),
         ("where are dead letters?", "howto-dead-letters", "Dead letters"),
         ("rotate Kafka password", "howto-stream", "Rotate a Kafka password"),
+        ("migrate from flink", "migrate", "Migrate from Flink SQL"),
+        ("dbt", "migrate", "Migrate from a dbt microbatch model"),
+        ("foreachBatch", "migrate", "Migrate from Structured Streaming with foreachBatch to Delta"),
+        ("spark-submit", "migrate", "Migrate from an Airflow DAG that runs spark-submit"),
     ],
 )
 def test_the_first_section_that_a_search_finds_answers_the_question(words: str, page: str, heading: str) -> None:

@@ -149,7 +149,7 @@ class Look:
 
     def warnings(self) -> list[str]:
         """Say what would surprise somebody, one sentence each."""
-        found = [*self.read_as[1:], *(f"left out: {reason}" for reason in self.broken)]
+        found = [*self.read_as[1:], *(f"{count} left out: {reason}" for reason, count in self.broken.items())]
         if self.event_time is None:
             found.append(
                 "no field can be the event time; name one with --event-time, or say --zone or --time-format of the times of a file"

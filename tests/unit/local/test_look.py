@@ -51,6 +51,12 @@ def test_a_time_without_a_zone_is_named_with_what_to_say(tmp_path: Path) -> None
     assert "warning: time: times without a zone" in text
 
 
+def test_records_that_are_none_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "f.jsonl").write_text('{"time": "2026-03-01T00:00:00Z", "n": 1}\n' * 30 + "{\n" * 3)
+    text = CliRunner().invoke(cli, ["look", str(tmp_path / "f.jsonl")]).output
+    assert "warning: 3 left out: lines 31" in text
+
+
 @pytest.mark.parametrize("words", [["/no/such.csv"], ["no such topic"]])
 def test_what_cannot_be_looked_at_is_said(words: list[str]) -> None:
     result = CliRunner().invoke(cli, ["look", *words])
