@@ -102,6 +102,8 @@ def test_what_is_red_has_a_row_that_says_what_to_do() -> None:
         ("how do I use S3", "howto-deploy", "S3 and more than one host"),
         ("where are dead letters?", "howto-dead-letters", "Dead letters"),
         ("rotate Kafka password", "howto-stream", "Rotate a Kafka password"),
+        ("MWAA", "services", "Airflow: MWAA, Composer, Astronomer"),
+        ("how large is the installation", "support", "How large the installation is"),
         ("migrate from flink", "migrate", "Migrate from Flink SQL"),
         ("dbt", "migrate", "Migrate from a dbt microbatch model"),
         ("foreachBatch", "migrate", "Migrate from Structured Streaming with foreachBatch to Delta"),
