@@ -15,6 +15,8 @@ from rivertwice.core import ServiceError, Settings, parse_iso, to_plain, utc_now
 from rivertwice.tasks import AgentClient, Watched
 
 EPOCH_ENDED = "epoch"
+FAR_POLL_S = 5.0
+"""Time between two looks at a stream whose agent is asked over HTTP: each is a request, for each pipeline."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,7 @@ class EpochTrigger(BaseTrigger):
             if event is not None:
                 yield TriggerEvent(to_plain(event))  # type: ignore[no-untyped-call]
                 return
-            await asyncio.sleep(self.poll)
+            await asyncio.sleep(self.poll if agent is None else max(self.poll, FAR_POLL_S))
 
     def _look(self, agent: AgentClient | None) -> Watched:
         if agent is None:

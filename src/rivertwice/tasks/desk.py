@@ -158,9 +158,11 @@ class Desk:
 
     def end(self, id_: str) -> None:
         """End a task and all that it started; what it did stays, and doing it again continues from there."""
-        process = read_json(self._folder(id_) / PROCESS)
+        process, child = read_json(self._folder(id_) / PROCESS), self._children.get(id_)
         if process is not None and is_alive(process["pid"], process["started"]):
             end_sessions([process["pid"]])
+        elif child is not None and child.poll() is None:
+            end_sessions([child.pid])  # it has not written yet who it is
         self._lives(id_)
 
     def end_all(self) -> int:

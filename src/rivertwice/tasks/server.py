@@ -136,9 +136,11 @@ class Service:
             offset, wait = int(request.query_params.get("offset", "0")), float(request.query_params.get("wait", "0"))
         except ValueError:
             raise RefusedError(422, "offset and wait are numbers") from None
-        until = asyncio.get_running_loop().time() + min(wait, LONGEST_WAIT_S)
+        if offset < 0 or not 0 <= wait <= LONGEST_WAIT_S:
+            raise RefusedError(422, f"offset is not negative, and wait is 0 to {LONGEST_WAIT_S:.0f} seconds")
+        until = asyncio.get_running_loop().time() + wait
         while True:
-            news = await asyncio.to_thread(self._desk.news, id_, max(offset, 0))
+            news = await asyncio.to_thread(self._desk.news, id_, offset)
             if news.lines or news.ended or asyncio.get_running_loop().time() >= until:
                 return news
             await asyncio.sleep(LOOK_S)

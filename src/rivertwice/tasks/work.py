@@ -7,6 +7,7 @@ the task's log.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 from pathlib import Path
@@ -28,6 +29,9 @@ from rivertwice.tasks.jobs import SparkJob
 from rivertwice.tasks.run import TaskRun
 
 REQUEST, PROCESS, RESULT = "request.json", "process.json", "result.json"
+
+
+LOG = logging.getLogger(__name__)
 
 
 class JobFailedError(ServiceError):
@@ -64,6 +68,10 @@ def end_of(settings: Settings, asked: dict[str, Any]) -> dict[str, Any]:
     except RivertwiceError as error:
         said = {"reason": error.reason, "message": str(error), "retryable": error.retryable}
         return {"result": None, "error": {**said, "is_reported": getattr(error, "is_reported", False)}}
+    except Exception as error:  # nobody foresaw it: the log has its trace, and another try may cure it
+        LOG.exception("%s of %s failed", asked["name"], asked["pipeline"])
+        said = {"reason": "error", "message": f"{type(error).__name__}: {error}", "retryable": True}
+        return {"result": None, "error": {**said, "is_reported": False}}
 
 
 def main(folder: Path) -> int:

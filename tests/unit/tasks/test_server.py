@@ -225,6 +225,37 @@ def test_a_task_has_an_id_and_no_path(client: AgentClient, id_: str) -> None:
         client._ask("PUT", f"/v1/tasks/{id_}", asked)
 
 
+def test_what_nobody_foresaw_is_an_error_that_another_try_may_cure(served: Served, client: AgentClient) -> None:
+    with pytest.raises(ServiceError, match="TypeError"):
+        do(client, "prune_savepoints", run_of("odd"), "too", "many")
+    with pytest.raises(ServiceError, match="TypeError"):
+        do(client, "report_success", run_of("odd"))  # in the server itself, which goes on
+
+
+@pytest.mark.parametrize("query", ["wait=nan", "wait=inf", "wait=26", "wait=-1", "offset=-1", "offset=x"])
+def test_a_question_has_an_end(client: AgentClient, query: str) -> None:
+    run = run_of("ended")
+    do(client, "is_proof_wanted", run, "sp")
+    with pytest.raises(RequestError, match="offset"):
+        client._ask("GET", f"/v1/tasks/{task_id(run, 1, 'is_proof_wanted')}?{query}")
+
+
+def test_a_task_that_is_ended_at_once_has_ended(served: Served, client: AgentClient) -> None:
+    run = run_of("at once")
+    asked = {
+        "kind": "step",
+        "name": "await_served",
+        "pipeline": "p",
+        "arguments": [99],
+        "run": {**RUN, "task": "at once"},
+    }
+    place = f"/v1/tasks/{task_id(run, 1, 'await_served')}"
+    client._ask("PUT", place, asked)
+    client.end(run, 1, "await_served")
+    assert client._ask("GET", place)["ended"]
+    assert work_of(served, "await_served") is None
+
+
 def test_a_body_without_end_is_refused(served: Served) -> None:
     headers = {"authorization": f"Bearer {served.token('large')}"}
     url = f"https://127.0.0.1:{served.port}/v1/tasks/{'0' * 32}-1"
