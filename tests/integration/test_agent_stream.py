@@ -11,10 +11,13 @@ from pathlib import Path
 
 import psutil
 import pytest
+from click.testing import CliRunner
 
-from homes.project import FLIGHTS, TO_RUN, make_project, rename, replace_text
+from homes.project import FLIGHTS, TO_RUN, edit_yaml, make_project, rename, replace_text
+from rivertwice.agent.health import Condition, observe_stream
 from rivertwice.agent.launch import agent_status, start_agent, stop_agent
 from rivertwice.agent.memory import load_memory
+from rivertwice.cli.main import cli
 from rivertwice.core.instants import utc_now
 from rivertwice.core.processes import is_alive
 from rivertwice.core.settings import Settings
@@ -22,7 +25,9 @@ from rivertwice.local.broker import BrokerInfo
 from rivertwice.log.kafka import ensure_topic
 from rivertwice.stream.lease import Owner, lease_owner
 from rivertwice.timeline.intent import Exit, Heartbeat, write_intent
+from rivertwice.timeline.ledger import read_ledger
 from running.waiting import wait_for
+from streams.synthetic import flights, produce
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 NAME = "agent_test"
@@ -103,3 +108,38 @@ def test_a_stream_outlives_kills_of_its_driver_and_of_its_agent(world: Settings)
         "start", "lease", "exit", "backoff", "start", "lease", "drain", "drained",
     ]  # fmt: skip
     print(f"back with epoch 2 after {back_s:.1f} s")  # noqa: T201
+
+
+@pytest.mark.proves("howto-stream.md#let-a-quiet-stream-rest")
+def test_a_stream_without_records_ends_its_driver_and_comes_back_with_one(world: Settings, topic: str) -> None:
+    """Every surface calls it well meanwhile; what was sent is read once, by the next driver, on the same timeline."""
+    home = world.pipeline(NAME)
+    edit_yaml(world.definitions / NAME, lambda document: document.update(stream={"hibernate": "1 minute"}))
+    start_agent(world)
+    write_intent(home, "running", "test", utc_now())
+    produce(world, topic, flights(1))
+    until(lambda: runs(world, 1), 180, world)
+    until(lambda: committed(world) == 1, 60, world)
+
+    rested_s = until(lambda: lease_owner(home) is None, 200, world)
+    seen = observe_stream(world, NAME, utc_now())
+    assert seen.state == "hibernating"
+    assert seen.classify(utc_now()).word == Condition.OK
+    shown = CliRunner().invoke(cli, ["--project", str(world.project), "--home", str(world.home), "status", NAME]).output
+    assert "hibernating" in shown
+    assert "o record came for some time, so no driver runs" in shown
+
+    produce(world, topic, flights(1, seed=2))
+    back_s = until(lambda: committed(world) == 2, 180, world)
+    assert runs(world, 2)
+    events = [json.loads(line) for line in (world.home / "agent" / "events.jsonl").read_text().splitlines()]
+    assert [event["kind"] for event in events if event["pipeline"]] == [
+        "start", "lease", "hibernate", "drained", "start", "lease",
+    ]  # fmt: skip
+    assert not (world.home / "alerts.jsonl").exists()
+    print(f"its driver ended after {rested_s:.1f} s, and the next record was committed after {back_s:.1f} s")  # noqa: T201
+
+
+def committed(world: Settings) -> int:
+    """Return how many records are in the ledger."""
+    return sum(row.read for row in read_ledger(world.pipeline(NAME)))

@@ -16,7 +16,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -28,9 +28,9 @@ import psutil
 from rivertwice.agent.act import ask_to_drain, page, page_over, record_event, start_driver, start_fall_back
 from rivertwice.agent.alert_kinds import AGENT_DEAD
 from rivertwice.agent.alert_sender import SenderThread
-from rivertwice.agent.alerting import AlertKeeper, end_stream_alerts
+from rivertwice.agent.alerting import AlertKeeper, AlertScan, end_stream_alerts
 from rivertwice.agent.archiver import RetentionKeeper
-from rivertwice.agent.decide import Action, ActionKind, Observed, decide, runs_as_wanted
+from rivertwice.agent.decide import Action, ActionKind, Observed, Quiet, decide, runs_as_wanted
 from rivertwice.agent.delivery import DeliveryKeeper
 from rivertwice.agent.disk import DiskWatch
 from rivertwice.agent.drain import drain_all, end_fast_paths
@@ -131,9 +131,14 @@ def supervised_names(settings: Settings) -> list[str]:
 class Agent:
     """Supervises all pipelines of one home; one pass at a time."""
 
-    def __init__(self, settings: Settings) -> None:
-        """Create an agent; it does nothing until `run_pass`."""
+    def __init__(self, settings: Settings, looks: Callable[[], Mapping[str, AlertScan]] = dict) -> None:
+        """Create an agent; it does nothing until `run_pass`.
+
+        Args:
+            looks: returns the newest look at each pipeline's log.
+        """
         self._settings = settings
+        self._looks = looks
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._memories: dict[str, Memory] = {}
         self._positions: dict[str, tuple[tuple[str, int | None], datetime]] = {}
@@ -143,9 +148,10 @@ class Agent:
 
     def run_pass(self, now: datetime) -> None:
         """Observe, decide and act once for every pipeline; one that fails does not stop the others."""
+        looks = self._looks()
         for name in supervised_names(self._settings):
             try:
-                self.actions[name] = self._supervise(name, now)
+                self.actions[name] = self._supervise(name, now, looks.get(name))
                 self._broken_names.pop(name, None)
                 page_over(self._settings, {DamagedFileError.reason}, name, "its records can be read again", now)
             except (RivertwiceError, OSError, ValueError, KeyError, TypeError, psutil.Error) as error:
@@ -159,7 +165,7 @@ class Agent:
                     if isinstance(error, DamagedFileError):
                         page(self._settings, error.reason, name, str(error), now)
 
-    def _supervise(self, name: str, now: datetime) -> Action:
+    def _supervise(self, name: str, now: datetime, look: AlertScan | None) -> Action:
         settings, home = self._settings, self._settings.pipeline(name)
         memory = self._memories.get(name) or load_memory(settings, name)
         observed, ended = observe(
@@ -173,7 +179,11 @@ class Agent:
             LOG.info("%s: driver pid %s ended (%s): %s", name, ended.driver.pid, ended.failure, ended.message)
             save_memory(settings, name, memory)
         memory = self._end_fall_back(name, memory, now)
-        observed = replace(observed, memory=memory)
+        if memory.asleep_since is not None and observed.drain is not None and observed.drain.held:
+            memory = replace(memory, asleep_since=None)  # an operation changes where the stream is
+            save_memory(settings, name, memory)
+        quiet = None if look is None else Quiet(look.hibernate, look.measures.lag_records, look.at)
+        observed = replace(observed, memory=memory, quiet=quiet)
         self._memories[name] = memory
         self._track(name, observed, now)
         action = decide(Intent.load(home), observed, now)
@@ -203,17 +213,18 @@ class Agent:
                 memory = replace(memory, failures=(), broken_at=None, broken_because="", fall_back=None)
             driver, child = start_driver(settings, name, now)
             self._children[name] = child
-            memory = replace(memory, driver=driver, last_start_at=now, paged=lasting_pages(memory))
+            memory = replace(memory, driver=driver, last_start_at=now, paged=lasting_pages(memory), asleep_since=None)
             fields["pid"] = driver.pid
         elif action.kind is ActionKind.ADOPT:
             known = memory.driver
             same = known is not None and observed.owner is not None and known.pid == observed.owner.pid
-            memory = replace(memory, driver=observed.owner, paged=memory.paged if same else ())
+            memory = replace(memory, driver=observed.owner, paged=memory.paged if same else (), asleep_since=None)
             event = "lease" if same else event
             if observed.owner is not None:
                 fields |= {"pid": observed.owner.pid, "epoch": observed.owner.epoch}
-        elif action.kind is ActionKind.DRAIN:
+        elif action.kind in (ActionKind.DRAIN, ActionKind.HIBERNATE):
             ask_to_drain(settings.pipeline(name), "agent", now)
+            memory = replace(memory, asleep_since=now if action.kind is ActionKind.HIBERNATE else None)
         elif action.kind is ActionKind.RESTORE:
             before = memory.fall_back
             attempt = before.attempt + 1 if before is not None and before.outcome == DIED else 1
@@ -281,9 +292,9 @@ def run_agent(settings: Settings, stop: threading.Event, drain_s: float | None =
     folder.mkdir(parents=True, exist_ok=True)
     lock = _lock(folder)
     try:
-        agent = Agent(settings)
         names = partial(supervised_names, settings)
         alerts = AlertKeeper(settings, names, stop)
+        agent = Agent(settings, alerts.newest)
         kinds = (ServedKeeper, RetentionKeeper, UpkeepKeeper, SavepointKeeper, FastKeeper, DeliveryKeeper)
         keepers: list[Keeper] = [kind(settings, names, stop) for kind in kinds]
         keepers += [alerts, SampleKeeper(settings, names, stop, alerts.newest), ListenKeeper(settings, stop)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from rivertwice.agent.act import page, page_over, record_event
 from rivertwice.agent.alert_kinds import is_about_stream
@@ -25,11 +25,16 @@ EVERY_S = 30.0
 
 @dataclass(frozen=True)
 class AlertScan:
-    """What was measured of a pipeline, and when."""
+    """What was measured of a pipeline, and when.
+
+    Attributes:
+        hibernate: after this time without a record its driver ends; None: never, or not while a first load is under way.
+    """
 
     measures: Measures
     states: list[AlertState]
     at: datetime
+    hibernate: timedelta | None = None
 
 
 def select_edges(known: frozenset[str], states: Sequence[AlertState]) -> tuple[list[AlertState], list[AlertState]]:
@@ -61,10 +66,12 @@ class AlertKeeper(Keeper):
 
     def look(self, name: str, now: datetime) -> list[AlertState]:
         """Measure one pipeline, report what fires and what is over, and return the states."""
-        limits = load_definition(self._settings.definition_folder(name)).alerts
+        definition = load_definition(self._settings.definition_folder(name))
+        limits = definition.alerts
         measures = measure(self._settings, name, view_pipeline(self._settings, name, now), now)
         states = judge_alerts(measures, limits)
-        self._looks[name] = AlertScan(measures, states, now)
+        rests = definition.stream.hibernate if measures.first_load_step is None else None
+        self._looks[name] = AlertScan(measures, states, now, rests)
         _, over = select_edges(self._firing(name), states)
         for each in firing(states):
             page(self._settings, each.rule.name, name, each.message, now, severity=each.rule.severity)

@@ -34,7 +34,8 @@ DRAIN_SLOW_AFTER = timedelta(seconds=300)
 UNRECORDED_START = timedelta(seconds=30)
 FALL_BACKS = 3  # processes of one fall-back; each continues where the one that was killed stopped
 BETWEEN_STARTS = timedelta(seconds=2)
-STOPPED = "stopped, as desired"
+STOPPED, ASLEEP = "stopped, as desired", "hibernates"
+"""How the reasons of a stream begin that is at rest as it should be."""
 
 
 class ActionKind(StrEnum):
@@ -47,6 +48,7 @@ class ActionKind(StrEnum):
     RESTORE = "restore"
     PAGE = "page"
     STOP_AND_PAGE = "stop_and_page"
+    HIBERNATE = "hibernate"
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,21 @@ class DrainMarker:
 
 
 @dataclass(frozen=True)
+class Quiet:
+    """What decides whether a stream hibernates.
+
+    Attributes:
+        after: how long no record has to come (`stream.hibernate`); None: it never does.
+        lag: records in the log beyond what is committed; None: it is not known.
+        at: when that was looked at.
+    """
+
+    after: timedelta | None
+    lag: int | None
+    at: datetime
+
+
+@dataclass(frozen=True)
 class Observed:
     """What is true of one pipeline now.
 
@@ -90,6 +107,7 @@ class Observed:
         memory: what the agent remembers, ends already counted.
         position_since: when the agent first saw the last committed batch that the heartbeat reports.
         restoring: pid of the agent's own fall-back while its process lives.
+        quiet: the newest look at the log; None: there was none yet.
     """
 
     owner: DriverRef | None
@@ -100,6 +118,7 @@ class Observed:
     memory: Memory
     position_since: datetime | None = None
     restoring: int | None = None
+    quiet: Quiet | None = None
 
 
 def decide(desired: Intent | None, observed: Observed, now: datetime, policy: BackoffPolicy = DEFAULT_POLICY) -> Action:
@@ -123,7 +142,7 @@ def runs_as_wanted(action: Action, observed: Observed) -> bool:
     """Say whether the stream is in its desired state: a driver owns it and nothing is paged, or it is stopped and none is running."""
     if action.kind is not ActionKind.WAIT or action.lasts:
         return False
-    return observed.owner is not None or action.reason == STOPPED
+    return observed.owner is not None or action.reason.startswith((STOPPED, ASLEEP))
 
 
 def _decide_stopped(live: DriverRef | None, observed: Observed, now: datetime) -> Action:
@@ -159,7 +178,23 @@ def _decide_owned(owner: DriverRef, observed: Observed, now: datetime) -> Action
             f"{int((now - max(since, owner.since)).total_seconds())} s while {beat.lag} records wait; look at its log"
         )
         return _page_once("stalled", reason, observed.memory)
+    if observed.drain is None and _may_hibernate(owner, observed, now):
+        minutes = _minutes(now - max(since or now, owner.since))
+        return Action(ActionKind.HIBERNATE, f"no record came for {minutes}, so the driver ends until one comes")
     return Action(ActionKind.WAIT, f"driver pid {owner.pid} runs with epoch {owner.epoch}")
+
+
+def _may_hibernate(owner: DriverRef, observed: Observed, now: datetime) -> bool:
+    """Say whether a driver that works as it should has had nothing to do for long enough: by its own word and by the log."""
+    quiet, beat, since = observed.quiet, observed.heartbeat, observed.position_since
+    if quiet is None or quiet.after is None or beat is None or since is None:
+        return False
+    is_at_rest = beat.epoch == owner.epoch and beat.state == "idle" and beat.lag == 0 and quiet.lag == 0
+    return is_at_rest and now - max(since, owner.since) >= quiet.after
+
+
+def _minutes(time: timedelta) -> str:
+    return f"{int(time.total_seconds() // 60)} min"
 
 
 def _decide_launched(launched: DriverRef, observed: Observed, now: datetime) -> Action:
@@ -175,12 +210,9 @@ def _decide_launched(launched: DriverRef, observed: Observed, now: datetime) -> 
 
 def _decide_absent(desired: Intent, observed: Observed, now: datetime, policy: BackoffPolicy) -> Action:
     memory = observed.memory
-    if observed.restoring is not None:
-        return Action(
-            ActionKind.WAIT, f"fall-back pid {observed.restoring} puts a proved savepoint in the checkpoint's place"
-        )
-    if observed.drain is not None and observed.drain.held:
-        return Action(ActionKind.WAIT, "somebody holds the drain marker: an operation needs the stream at rest")
+    at_rest = _decide_held(observed) or _decide_asleep(desired, observed)
+    if at_rest is not None:
+        return at_rest
     if memory.broken_at is not None:
         if desired.updated_at > memory.broken_at or memory.broken_at > now:  # the clock was set back: asks look older
             return Action(ActionKind.START, f"asked again by {desired.by} after: {memory.broken_because}")
@@ -202,6 +234,42 @@ def _decide_absent(desired: Intent, observed: Observed, now: datetime, policy: B
     if allowed is not None and now < allowed:
         return Action(ActionKind.WAIT, f"backoff until {to_iso(allowed)} after {_last(memory)}")
     return Action(ActionKind.START, f"the desired state is running, but no driver is running{_after(memory)}")
+
+
+def _decide_held(observed: Observed) -> Action | None:
+    """Return that somebody else works on the stream; None: nobody does."""
+    if observed.restoring is not None:
+        return Action(
+            ActionKind.WAIT, f"fall-back pid {observed.restoring} puts a proved savepoint in the checkpoint's place"
+        )
+    if observed.drain is not None and observed.drain.held:
+        return Action(ActionKind.WAIT, "somebody holds the drain marker: an operation needs the stream at rest")
+    return None
+
+
+def _decide_asleep(desired: Intent, observed: Observed) -> Action | None:
+    """Return what to do about a stream whose driver was ended because no record came; None: it is to run.
+
+    What cannot be looked at wakes nobody: the stream could not read it either.
+    """
+    since, quiet = observed.memory.asleep_since, observed.quiet
+    if since is None or not sleeps(desired, observed.memory):
+        return None
+    if quiet is not None and quiet.at > since:
+        if quiet.after is None:
+            return Action(ActionKind.START, "stream.hibernate was removed, so the driver runs all the time")
+        if quiet.lag:
+            return Action(ActionKind.START, f"{quiet.lag} records came since {to_iso(since)}")
+    return Action(
+        ActionKind.WAIT, f"{ASLEEP} since {to_iso(since)}: no record came; the log is looked at every half minute"
+    )
+
+
+def sleeps(desired: Intent | None, memory: Memory) -> bool:
+    """Say whether a stream is to run and its driver was ended because no record came; who asks for a start later wakes it."""
+    if desired is None or desired.desired != "running" or memory.asleep_since is None:
+        return False
+    return desired.updated_at <= memory.asleep_since
 
 
 def _decide_restore(memory: Memory) -> Action:

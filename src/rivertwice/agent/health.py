@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from rivertwice.agent.decide import HUNG_AFTER
+from rivertwice.agent.decide import HUNG_AFTER, sleeps
 from rivertwice.agent.memory import Memory, load_memory
 from rivertwice.core import Settings, is_alive, parse_iso
 from rivertwice.storage import read_json
@@ -26,6 +26,7 @@ class Condition:
     DRIVER = "driver_down"
     GIVEN_UP = "given_up"
     UNRESPONSIVE = "unresponsive"
+    HIBERNATING = "hibernating"
 
 
 AGENT_SILENT = timedelta(seconds=30)
@@ -39,7 +40,7 @@ class StreamObservation:
 
     Attributes:
         owner: the live process that holds the lease, or None.
-        state: starting, running, idle, draining, unresponsive, restoring, given_up, or down.
+        state: starting, running, idle, draining, unresponsive, restoring, hibernating, given_up, or down.
         given_up: why the agent starts no driver any more, if so.
     """
 
@@ -73,6 +74,8 @@ class StreamObservation:
                 f"the agent last spoke {last_word}; {driver}, but it would not be restarted: run `rivertwice agent start`",
             )
         beat = self.heartbeat
+        if self.state == Condition.HIBERNATING:
+            return Health(Condition.OK, "hibernates: no record came; the agent starts the driver when one does")
         if self.owner is None:
             return Health(
                 Condition.DRIVER,
@@ -123,14 +126,20 @@ def observe_stream(settings: Settings, name: str, now: datetime) -> StreamObserv
         owner=owner,
         heartbeat=beat,
         last_exit=Exit.load(home),
-        state=find_state(owner, beat, memory, now, given_up=broken),
+        state=find_state(owner, beat, memory, now, given_up=broken, asleep=sleeps(intent, memory)),
         given_up=memory.broken_because if broken else None,
         memory=memory,
     )
 
 
-def find_state(owner: Owner | None, beat: Heartbeat | None, memory: Memory, now: datetime, *, given_up: bool) -> str:
-    """Return the state of a stream, as every surface shows it."""
+def find_state(
+    owner: Owner | None, beat: Heartbeat | None, memory: Memory, now: datetime, *, given_up: bool, asleep: bool
+) -> str:
+    """Return the state of a stream, as every surface shows it.
+
+    Args:
+        asleep: its driver was ended because no record came.
+    """
     if owner is not None:
         if beat is None or beat.epoch != owner.epoch:
             return "starting"
@@ -141,7 +150,9 @@ def find_state(owner: Owner | None, beat: Heartbeat | None, memory: Memory, now:
     if restore is not None and not restore.outcome and is_alive(restore.pid, restore.pid_started):
         return "restoring"
     known = memory.driver
-    return "starting" if known is not None and is_alive(known.pid, known.pid_started) else "down"
+    if known is not None and is_alive(known.pid, known.pid_started):
+        return "starting"
+    return Condition.HIBERNATING if asleep else "down"
 
 
 def choose_grace(failures: int, grace: float, epoch: float) -> float:

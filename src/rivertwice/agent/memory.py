@@ -109,6 +109,7 @@ class Memory:
         broken_at: when the agent stopped retrying; a newer intent makes it try again.
         paged: pages already sent for the present driver, or for a contention that lasts.
         intended: the write-ahead record.
+        asleep_since: when the driver was ended because no record came (`stream.hibernate`); None: it is to run.
     """
 
     driver: DriverRef | None = None
@@ -120,6 +121,7 @@ class Memory:
     last_start_at: datetime | None = None
     intended: Intended | None = None
     fall_back: FallBack | None = None
+    asleep_since: datetime | None = None
 
 
 def remember_fall_back(memory: Memory, ended: FallBackEnded) -> Memory:
@@ -185,6 +187,7 @@ def load_memory(settings: Settings, name: str) -> Memory:
         broken_because=data["broken_because"],
         paged=tuple(data["paged"]),
         last_start_at=_instant(data["last_start_at"]),
+        asleep_since=_instant(data.get("asleep_since")),
         intended=None if intended is None else Intended(**{**intended, "at": parse_iso(intended["at"])}),
         fall_back=None
         if fall_back is None

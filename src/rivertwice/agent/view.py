@@ -125,6 +125,8 @@ class StreamView:
         """Why the lag is not known now, and what measures it; None if it is known, or nothing ever ran."""
         if self.heartbeat_age_s is None or (self.is_lag_fresh and self.state != Condition.UNRESPONSIVE):
             return None
+        if self.state == Condition.HIBERNATING:
+            return None  # nothing waited when it went to rest, and the agent looks at the log
         who = "no driver is running" if self.driver is None else "the driver gets no answer from Kafka"
         if self.state == Condition.UNRESPONSIVE and self.driver is not None:
             who = f"the driver (pid {self.driver.pid}) lives but has said nothing for {_ago(self.heartbeat_age_s)}: look at its log"

@@ -9,6 +9,7 @@ from pydantic import Field, field_validator
 from rivertwice.definition.parts import Duration, Strict
 
 NO_TIME = timedelta(0)
+LEAST_HIBERNATE = timedelta(minutes=1)
 LEAST_RECOVERY = timedelta(minutes=1)
 """A fall-back that replays nothing starts two Spark sessions, the replay's and the stream's."""
 
@@ -51,6 +52,12 @@ class StreamPins(Strict):
         "for it. At least 1 minute; without it the schedule alone takes them. It touches no result and no fingerprint.",
     )
 
+    hibernate: Duration | None = Field(
+        default=None,
+        description="After this time without a record the driver ends; the agent starts it again when one comes. At least 1 minute; "
+        "without it the driver runs all the time. It touches no result and no fingerprint.",
+    )
+
     @field_validator("catch_up_share")
     @classmethod
     def _require_share(cls, value: float) -> float:
@@ -69,6 +76,14 @@ class StreamPins(Strict):
             message = (
                 "a fall-back starts Spark twice, so no objective below 1 minute can be kept; write '1 minute' or more"
             )
+            raise ValueError(message)
+        return value
+
+    @field_validator("hibernate")
+    @classmethod
+    def _require_longer_than_a_start(cls, value: timedelta | None) -> timedelta | None:
+        if value is not None and value < LEAST_HIBERNATE:
+            message = "a driver takes a quarter of a minute to start, so it would mostly start and end; write '1 minute' or more"
             raise ValueError(message)
         return value
 

@@ -340,6 +340,18 @@ def _running(facts: Facts, now: datetime) -> Iterator[Problem]:
 
 def _without_driver(facts: Facts, now: datetime) -> Iterator[Problem]:
     seen, memory = facts.observation, facts.observation.memory
+    if seen.state == Condition.HIBERNATING:
+        what = "no record came for some time, so no driver runs"
+        yield Problem(
+            "hibernating",
+            CALM,
+            STREAM,
+            what,
+            memory.asleep_since,
+            "",
+            "nothing: the agent starts it when a record comes",
+        )
+        return
     if seen.state == "restoring":
         since = None if memory.fall_back is None else memory.fall_back.since
         yield Problem(
@@ -597,7 +609,7 @@ ORDER = (
     "disk_full", "given_up", "agent_dead", "table_damage", "defect", "served_late", "finding", "nothing_compared", "quality", "dead_share",
     "unresponsive", "driver_down", "retention", "not_comparable", "noted", "starts_again", "alert", "lag_grows",
     "lag_unknown", "stale_verdict", "savepoint_stale", "recovery", "unread", "late_share",
-    "restoring", "operation", "first_load", "stream_load", "first_start", "starting", "draining", "catching_up", "not_reconciled",
+    "restoring", "operation", "hibernating", "first_load", "stream_load", "first_start", "starting", "draining", "catching_up", "not_reconciled",
     "stopped", "not_asked", "well",
 )  # fmt: skip
 """Within one level the earlier kind is the worse one."""

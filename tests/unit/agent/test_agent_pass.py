@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,7 +18,9 @@ import pytest
 
 from homes.project import make_project
 from rivertwice.agent import act, agent, alert_store
+from rivertwice.agent.alerting import AlertScan
 from rivertwice.agent.decide import ActionKind
+from rivertwice.agent.figures import Measures
 from rivertwice.agent.memory import load_memory
 from rivertwice.core.instants import utc_now
 from rivertwice.storage.lease_terms import Terms
@@ -51,7 +54,7 @@ if fault.exists():
     Exit(lease.epoch, utc_now(), fault.read_text(), "as told", clean=False).save(home)
     sys.exit(1)
 while not home.drain.exists():
-    Heartbeat(lease.epoch, lease.owner.pid, "t1", "idle", utc_now(), batch=lease.epoch).save(home)
+    Heartbeat(lease.epoch, lease.owner.pid, "t1", "idle", utc_now(), batch=lease.epoch, lag=0).save(home)
     time.sleep(0.02)
 Exit(lease.epoch, utc_now(), "drained", "drained", clean=True).save(home)
 """
@@ -378,3 +381,32 @@ def test_an_unreadable_record_pages_once_and_other_pipelines_go_on(world: World)
     world.home.intent.unlink()
     world.ask("stopped")
     assert world.turn() is ActionKind.WAIT
+
+
+@pytest.mark.proves("howto-stream.md#let-a-quiet-stream-rest")
+def test_a_quiet_driver_ends_and_comes_back_with_the_first_record(world: World) -> None:
+    """The wait is cut short; an operation in between, and another agent, change nothing of it."""
+    lag, after = [0], timedelta(milliseconds=200)
+
+    def looks() -> dict[str, AlertScan]:
+        now = utc_now()
+        return {"p": AlertScan(Measures("p", now, lag_records=lag[0]), [], now, after)}
+
+    world.agent = agent.Agent(world.settings, looks)
+    world.ask("running")
+    world.turn()
+    world.until_owner(1)
+    world.until("it to end", lambda: world.turn() is ActionKind.HIBERNATE)
+    world.until_gone()
+    for _ in range(3):
+        assert world.turn() is ActionKind.WAIT
+        assert world.agent.actions["p"].reason.startswith("hibernates since")
+    assert not world.home.drain.exists()
+    assert world.alerts() == []
+    world.agent = agent.Agent(world.settings, looks)
+    assert world.turn() is ActionKind.WAIT
+    lag[0] = 3
+    assert world.turn() is ActionKind.START
+    lag[0] = 0
+    world.until_owner(2)
+    assert load_memory(world.settings, "p").failures == ()
