@@ -29,6 +29,7 @@ from rivertwice.core.errors import ConfigError, RequestError, ServiceError
 from rivertwice.core.ports import held_ports
 from rivertwice.core.settings import Settings
 from rivertwice.tasks.client import AgentClient, task_id
+from rivertwice.tasks.desk import Desk
 from rivertwice.tasks.run import TaskFailedError, TaskRun, TaskSkippedError
 from running.waiting import wait_for
 from servers.secure_kafka import make_files
@@ -91,6 +92,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         made.start()
         yield made
         made.stop()
+        Desk(settings).end_all()
 
 
 def answers(served: Served) -> bool:
@@ -254,6 +256,20 @@ def test_a_task_that_is_ended_at_once_has_ended(served: Served, client: AgentCli
     client.end(run, 1, "await_served")
     assert client._ask("GET", place)["ended"]
     assert work_of(served, "await_served") is None
+
+
+def test_down_ends_what_is_at_work_for_others(served: Served, client: AgentClient) -> None:
+    run = run_of("down")
+    asked = {"kind": "step", "name": "await_served", "pipeline": "p", "arguments": [99], "run": {**RUN, "task": "down"}}
+    client._ask("PUT", f"/v1/tasks/{task_id(run, 1, 'await_served')}", asked)
+    worker = wait_for("the work to begin", lambda: work_of(served, "await_served"), 20)
+    options = ["--project", str(served.settings.project), "--home", str(served.settings.home)]
+    done = CliRunner().invoke(cli, [*options, "down"])
+    assert done.exit_code == 0, done.output
+    assert not lives(worker)
+    assert client._ask("GET", f"/v1/tasks/{task_id(run, 1, 'await_served')}")["error"][
+        "retryable"
+    ]  # Airflow tries again
 
 
 def test_a_body_without_end_is_refused(served: Served) -> None:
