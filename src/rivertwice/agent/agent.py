@@ -16,7 +16,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -131,14 +131,14 @@ def supervised_names(settings: Settings) -> list[str]:
 class Agent:
     """Supervises all pipelines of one home; one pass at a time."""
 
-    def __init__(self, settings: Settings, looks: Callable[[], Mapping[str, AlertScan]] = dict) -> None:
+    def __init__(self, settings: Settings, look_at: Callable[[str], AlertScan | None] = lambda _name: None) -> None:
         """Create an agent; it does nothing until `run_pass`.
 
         Args:
-            looks: returns the newest look at each pipeline's log.
+            look_at: returns the newest look at a pipeline's log.
         """
         self._settings = settings
-        self._looks = looks
+        self._look_at = look_at
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._memories: dict[str, Memory] = {}
         self._positions: dict[str, tuple[tuple[str, int | None], datetime]] = {}
@@ -148,10 +148,9 @@ class Agent:
 
     def run_pass(self, now: datetime) -> None:
         """Observe, decide and act once for every pipeline; one that fails does not stop the others."""
-        looks = self._looks()
         for name in supervised_names(self._settings):
             try:
-                self.actions[name] = self._supervise(name, now, looks.get(name))
+                self.actions[name] = self._supervise(name, now)
                 self._broken_names.pop(name, None)
                 page_over(self._settings, {DamagedFileError.reason}, name, "its records can be read again", now)
             except (RivertwiceError, OSError, ValueError, KeyError, TypeError, psutil.Error) as error:
@@ -165,7 +164,7 @@ class Agent:
                     if isinstance(error, DamagedFileError):
                         page(self._settings, error.reason, name, str(error), now)
 
-    def _supervise(self, name: str, now: datetime, look: AlertScan | None) -> Action:
+    def _supervise(self, name: str, now: datetime) -> Action:
         settings, home = self._settings, self._settings.pipeline(name)
         memory = self._memories.get(name) or load_memory(settings, name)
         observed, ended = observe(
@@ -182,6 +181,7 @@ class Agent:
         if memory.asleep_since is not None and observed.drain is not None and observed.drain.held:
             memory = replace(memory, asleep_since=None)  # an operation changes where the stream is
             save_memory(settings, name, memory)
+        look = self._look_at(name)
         quiet = None if look is None else Quiet(look.hibernate, look.measures.lag_records, look.at)
         observed = replace(observed, memory=memory, quiet=quiet)
         self._memories[name] = memory
@@ -294,7 +294,7 @@ def run_agent(settings: Settings, stop: threading.Event, drain_s: float | None =
     try:
         names = partial(supervised_names, settings)
         alerts = AlertKeeper(settings, names, stop)
-        agent = Agent(settings, alerts.newest)
+        agent = Agent(settings, alerts.newest_of)
         kinds = (ServedKeeper, RetentionKeeper, UpkeepKeeper, SavepointKeeper, FastKeeper, DeliveryKeeper)
         keepers: list[Keeper] = [kind(settings, names, stop) for kind in kinds]
         keepers += [alerts, SampleKeeper(settings, names, stop, alerts.newest), ListenKeeper(settings, stop)]

@@ -64,6 +64,10 @@ class AlertKeeper(Keeper):
         names = set(self._names())
         return {name: look for name, look in sorted(self._looks.copy().items()) if name in names}
 
+    def newest_of(self, name: str) -> AlertScan | None:
+        """Return the newest look at a pipeline; None: there was none yet."""
+        return self._looks.get(name)
+
     def look(self, name: str, now: datetime) -> list[AlertState]:
         """Measure one pipeline, report what fires and what is over, and return the states."""
         definition = load_definition(self._settings.definition_folder(name))

@@ -14,7 +14,6 @@ from contextlib import suppress
 from datetime import datetime
 
 from rivertwice.agent.act import page, page_over, record_event
-from rivertwice.agent.backoff import delay_after
 from rivertwice.agent.keeper import Job, Keeper
 from rivertwice.core import Attempts, Settings
 from rivertwice.definition import load_definition
@@ -57,8 +56,7 @@ class FastKeeper(Keeper):
             job.asked_to_end = True
         if owner is None and job.process is None:
             job.asked_to_end = False  # one of an earlier agent has ended
-            last_end, failures = job.attempts.last_end, job.attempts.failures
-            if wanted and (last_end is None or last_end + delay_after(failures) <= now):
+            if wanted and job.may_start(now):
                 job.start(self._settings, [*JOB, "--pipeline", name], home.logs / "fast.log", now)
                 record_event(self._settings, "fast_started", name, "the fast path should run and did not", now)
         if not wanted or (owner is not None and job.has_run(STEADY_S, now)):

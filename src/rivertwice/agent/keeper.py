@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from rivertwice.agent.act import start_logged
+from rivertwice.agent.backoff import delay_after
 from rivertwice.core import Attempts, RivertwiceError, Settings, to_iso, utc_now
 from rivertwice.storage import LogFile
 
@@ -27,6 +28,11 @@ class Job:
         self.process: subprocess.Popen[bytes] | None = None
         self.started_at: datetime | None = None
         self.attempts = Attempts()
+
+    def may_start(self, now: datetime) -> bool:
+        """Say whether the time after its last failure is over."""
+        last_end = self.attempts.last_end
+        return last_end is None or last_end + delay_after(self.attempts.failures) <= now
 
     def start(self, settings: Settings, command: Sequence[str], log: Path, now: datetime) -> int:
         """Start the process in its own session, with its output in a log; return its id."""

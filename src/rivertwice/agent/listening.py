@@ -11,7 +11,6 @@ from contextlib import suppress
 from datetime import datetime
 
 from rivertwice.agent.act import record_event
-from rivertwice.agent.backoff import delay_after
 from rivertwice.agent.keeper import Job, Keeper
 from rivertwice.core import Settings, to_iso
 
@@ -42,8 +41,7 @@ class ListenKeeper(Keeper):
         if code is not None:
             message = f"{name} ended with {code} and is started again; its log: {log}"
             record_event(self._settings, "error", None, message, now)
-        last_end, failures = self._job.attempts.last_end, self._job.attempts.failures
-        if self._job.process is None and (last_end is None or last_end + delay_after(failures) <= now):
+        if self._job.process is None and self._job.may_start(now):
             self._job.start(self._settings, SERVER, log, now)
             host, port = self._settings.listen or ("", 0)
             record_event(self._settings, "listening", None, f"answers at {host}:{port} since {to_iso(now)}", now)

@@ -64,10 +64,9 @@ def take_sample(
         values |= {"batch_s": speaking.slowest_s, **_rates(speaking, before)}
     if measured is not None:
         values["state_bytes"] = measured.state_bytes
-    state = observation.state if wanted or observation.state not in ("down", Condition.HIBERNATING) else "stopped"
-    state = (
-        "idle" if state == Condition.HIBERNATING else state
-    )  # a slot keeps the worst of its states, and this one is fine
+    state = observation.state if wanted or observation.state != "down" else "stopped"
+    if state == Condition.HIBERNATING:
+        state = "idle"  # a slot keeps the worst of its states, and this one is fine
     return RingSample(
         now, state, wanted, {name: float(value) for name, value in values.items() if value is not None}, parts
     )

@@ -106,17 +106,11 @@ def parity_text(parity: Parity) -> str:
 def exchange_text(exchange: Exchange) -> str:
     """Return for people what a switch exchanges where rows cannot be compared, and what is missing for it. Pure."""
     before, after = exchange.before, exchange.after
-    rows = [
-        ("rows", before.rows, after.rows),
-        ("windows", before.windows, after.windows),
-        ("first begins", before.start or "-", after.start or "-"),
-        ("last ends", before.end or "-", after.end or "-"),
-    ]
     columns = {"gone": exchange.columns_gone, "added": exchange.columns_added}
     return "\n".join(
         [
             *(f"differs  {reason}" for reason in exchange.different),
-            as_table(("served", f"now, {before.version}", f"then, {after.version}"), rows),
+            as_table(("served", f"now, {before.version}", f"then, {after.version}"), exchange.figures),
             *(f"column   {name} is {change}" for change, names in columns.items() for name in names),
             *(
                 f"left out {part.windows} windows in [{to_plain(part.start)}, {to_plain(part.end)}): {part.why}"

@@ -56,17 +56,11 @@ def describe_exchange(exchange: Exchange, asked: str) -> str:
         asked: why the switch is asked for.
     """
     before, after = exchange.before, exchange.after
-    rows = [
-        ("rows", before.rows, after.rows),
-        ("windows", before.windows, after.windows),
-        ("first begins", before.start or "-", after.start or "-"),
-        ("last ends", before.end or "-", after.end or "-"),
-    ]
     heads = f"| served | now, {before.version} | then, {after.version} |"
     parts = [
         f"Asked for: {_text(asked)}.",
         f"**No row was compared**: {_text('; '.join(exchange.different))}. By approving you accept that the rows differ.",
-        "\n".join([heads, "|---|---:|---:|", *(f"| {a} | {b} | {c} |" for a, b, c in rows)]),
+        "\n".join([heads, "|---|---:|---:|", *(f"| {a} | {b} | {c} |" for a, b, c in exchange.figures)]),
     ]
     columns = [f"column {_code(name)} is gone" for name in exchange.columns_gone]
     columns += [f"column {_code(name)} is added" for name in exchange.columns_added]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Self
+from functools import cache
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict
 
@@ -30,18 +32,20 @@ class FoundDefinitions:
 def find_definitions(settings: Settings, only: str | None = None) -> list[FoundDefinitions]:
     """Return every pipeline of the project and every open version of one, sorted by name; a broken one hides no other.
 
-    Args:
-        only: the name of a pipeline or version; None: all.
-
     While a version is open, the definition of its pipeline is the frozen one, which its stream runs. When and with what its DAGs
     run is not frozen: that is the `airflow` of the pipeline's file, if it can be read, over that of `rivertwice.yaml`.
+
+    Args:
+        only: the name of a pipeline or version; None: all.
     """
     names = {file.parent.name for file in settings.definitions.glob(f"*/{DefinitionFiles.YAML_FILE}")}
     names |= {file.parent.name for file in settings.frozen_definitions.glob(f"*{MARK}*/{DefinitionFiles.YAML_FILE}")}
-    definitions = []
+    definitions, defaults = [], cache(lambda: settings.airflow_defaults)  # one file, read once for all of them
     for name in sorted(names if only is None else names & {only}):
         try:
-            definitions.append(FoundDefinitions(name, find_definition(settings, name), None))
+            definitions.append(
+                FoundDefinitions(name, _with_defaults(settings, _load(settings, name), defaults()), None)
+            )
         except (ConfigError, DefinitionError, OSError) as error:
             definitions.append(FoundDefinitions(name, None, str(error)))
     return definitions
@@ -54,7 +58,10 @@ def find_definition(settings: Settings, name: str) -> Definition:
         DefinitionError: it cannot be accepted.
         ConfigError: `airflow` of the project's file cannot.
     """
-    definition, defaults = _load(settings, name), settings.airflow_defaults
+    return _with_defaults(settings, _load(settings, name), settings.airflow_defaults)
+
+
+def _with_defaults(settings: Settings, definition: Definition, defaults: Mapping[str, Any]) -> Definition:
     if not defaults:
         return definition
     return definition.model_copy(update={"airflow": definition.airflow.over(defaults, str(settings.project_file))})

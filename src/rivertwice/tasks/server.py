@@ -8,8 +8,8 @@
 | `GET /v1/tasks/ID?offset=N&wait=S` | what it has said since, and how it ended |
 | `DELETE /v1/tasks/ID` | ends it |
 
-It is a process of its own that ends with its agent, so nothing that is asked here can stop a stream. It does no work itself: each task
-is a process, and does what the same task does in a worker of this host.
+It is a process of its own that ends with its agent, so nothing that is asked here can stop a stream. Each task is a
+process that does what the same task does in a worker of this host; only the smallest steps are done here (`catalogue.IN_PLACE`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import logging
 import os
 import sys
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from typing import Any
 
 import uvicorn
@@ -220,7 +219,7 @@ def main() -> int:
     hide_addresses()
     settings = Settings.from_env()
     try:
-        asyncio.run(serve(replace(settings), os.getppid()))
+        asyncio.run(serve(settings, os.getppid()))
     except SystemExit:
         return 1  # uvicorn has said why it cannot listen
     return 0

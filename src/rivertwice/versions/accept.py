@@ -47,6 +47,17 @@ class Exchange:
     proof: Proof
     unready: tuple[Step, ...]
 
+    @property
+    def figures(self) -> list[tuple[str, int | str, int | str]]:
+        """What people compare instead of rows: what it is, of what is served now, and of what would be then."""
+        before, after = self.before, self.after
+        return [
+            ("rows", before.rows, after.rows),
+            ("windows", before.windows, after.windows),
+            ("first begins", before.start or "-", after.start or "-"),
+            ("last ends", before.end or "-", after.end or "-"),
+        ]
+
     def require_ready(self) -> None:
         """Check that nothing but a person's word is missing.
 

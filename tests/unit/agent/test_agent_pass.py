@@ -388,11 +388,11 @@ def test_a_quiet_driver_ends_and_comes_back_with_the_first_record(world: World) 
     """The wait is cut short; an operation in between, and another agent, change nothing of it."""
     lag, after = [0], timedelta(milliseconds=200)
 
-    def looks() -> dict[str, AlertScan]:
+    def look_at(name: str) -> AlertScan:
         now = utc_now()
-        return {"p": AlertScan(Measures("p", now, lag_records=lag[0]), [], now, after)}
+        return AlertScan(Measures(name, now, lag_records=lag[0]), [], now, after)
 
-    world.agent = agent.Agent(world.settings, looks)
+    world.agent = agent.Agent(world.settings, look_at)
     world.ask("running")
     world.turn()
     world.until_owner(1)
@@ -403,7 +403,7 @@ def test_a_quiet_driver_ends_and_comes_back_with_the_first_record(world: World) 
         assert world.agent.actions["p"].reason.startswith("hibernates since")
     assert not world.home.drain.exists()
     assert world.alerts() == []
-    world.agent = agent.Agent(world.settings, looks)
+    world.agent = agent.Agent(world.settings, look_at)
     assert world.turn() is ActionKind.WAIT
     lag[0] = 3
     assert world.turn() is ActionKind.START

@@ -26,6 +26,7 @@ from rivertwice.agent.alert_store import alerts_of
 from rivertwice.agent.listening import refuse_listening
 from rivertwice.cli.main import cli
 from rivertwice.core.errors import ConfigError, RequestError, ServiceError
+from rivertwice.core.plain import to_plain
 from rivertwice.core.ports import held_ports
 from rivertwice.core.settings import Settings
 from rivertwice.tasks.client import AgentClient, task_id
@@ -244,15 +245,7 @@ def test_a_question_has_an_end(client: AgentClient, query: str) -> None:
 
 def test_a_task_that_is_ended_at_once_has_ended(served: Served, client: AgentClient) -> None:
     run = run_of("at once")
-    asked = {
-        "kind": "step",
-        "name": "await_served",
-        "pipeline": "p",
-        "arguments": [99],
-        "run": {**RUN, "task": "at once"},
-    }
-    place = f"/v1/tasks/{task_id(run, 1, 'await_served')}"
-    client._ask("PUT", place, asked)
+    place = begin_to_wait(client, run)
     client.end(run, 1, "await_served")
     assert client._ask("GET", place)["ended"]
     assert work_of(served, "await_served") is None
@@ -260,8 +253,7 @@ def test_a_task_that_is_ended_at_once_has_ended(served: Served, client: AgentCli
 
 def test_down_ends_what_is_at_work_for_others(served: Served, client: AgentClient) -> None:
     run = run_of("down")
-    asked = {"kind": "step", "name": "await_served", "pipeline": "p", "arguments": [99], "run": {**RUN, "task": "down"}}
-    client._ask("PUT", f"/v1/tasks/{task_id(run, 1, 'await_served')}", asked)
+    begin_to_wait(client, run)
     worker = wait_for("the work to begin", lambda: work_of(served, "await_served"), 20)
     options = ["--project", str(served.settings.project), "--home", str(served.settings.home)]
     done = CliRunner().invoke(cli, [*options, "down"])
@@ -306,20 +298,21 @@ def test_work_goes_on_while_the_server_is_killed_and_started_again(served: Serve
 
 def test_another_attempt_ends_the_one_before(served: Served, client: AgentClient) -> None:
     run = run_of("twice")
-    asked = {
-        "kind": "step",
-        "name": "await_served",
-        "pipeline": "p",
-        "arguments": [99],
-        "run": {**vars(run), "due_at": "2026-11-27T00:00:00Z"},
-    }
-    client._ask("PUT", f"/v1/tasks/{task_id(run, 1, 'await_served')}", asked)
+    begin_to_wait(client, run)
     first = wait_for("the first", lambda: work_of(served, "await_served"), 20)
-    client._ask("PUT", f"/v1/tasks/{task_id(run, 2, 'await_served')}", asked)
+    begin_to_wait(client, run, attempt=2)
     wait_for("the first to end", lambda: not lives(first), 20)
     second = wait_for("the second", lambda: work_of(served, "await_served"), 20)
     client.end(run, 2, "await_served")
     assert not lives(second)
+
+
+def begin_to_wait(client: AgentClient, run: TaskRun, attempt: int = 1) -> str:
+    """Begin a task that waits for a publication that never comes; return where it is asked about."""
+    place = f"/v1/tasks/{task_id(run, attempt, 'await_served')}"
+    asked = {"kind": "step", "name": "await_served", "pipeline": "p", "arguments": [99], "run": to_plain(run)}
+    client._ask("PUT", place, asked)
+    return place
 
 
 def work_of(served: Served, step: str) -> psutil.Process | None:
