@@ -212,7 +212,7 @@ def free_disk(demo: Demo) -> None:
 
 def mend_by_repair(demo: Demo) -> None:
     """Approve the repair that waits, as a person does on the page."""
-    dag, airflow = f"repair__{PIPELINE}", demo.airflow
+    dag, airflow = f"backfill__{PIPELINE}", demo.airflow
     deadline = Deadline.after(PATIENCE_S)
     while not deadline.is_over():
         for run in reversed(airflow.runs(dag)):
@@ -297,7 +297,7 @@ def begin(settings: Settings) -> LiveFlights:
     write_intent(home, "running", "bench", utc_now())
     replay(settings, ReplayRequest(topic=source.topic, partitions=source.partitions, days=DAYS))
     airflow.info()
-    verbs = ("supervise", "rotate", "archive", "reconcile", "backfill", "repair")
+    verbs = ("care", "reconcile", "backfill")
     client(settings).wait_for_dags({f"{verb}__{PIPELINE}" for verb in verbs}, timeout=180)
     Deadline.after(PATIENCE_S).wait_until(
         lambda: (beat := Heartbeat.load(home)) is not None and beat.lag == 0 and beat.state == "idle"

@@ -88,17 +88,17 @@ class Story:
         ):
             ending, client = self._airflow(airflow)
         with tell.step(
-            f"Airflow rotates a savepoint while the flights of the storm come in, and proves it (rotate__{PIPELINE})",
+            f"Airflow rotates a savepoint while the flights of the storm come in, and proves it (care__{PIPELINE})",
             "A savepoint is taken without a pause, and a replay of what the stream did next gave the same rows and state.",
         ):
             archive = self._rotate(client)
         with tell.step(
-            f"Wait until the stream has read everything, and the archive has it too (archive__{PIPELINE})",
+            f"Wait until the stream has read everything, and the archive has it too (care__{PIPELINE})",
             "The log outlives Kafka's retention.",
         ):
             self._drain_log(ending)
             reconcile = client.trigger(f"reconcile__{PIPELINE}")  # it compares once the archive's job has ended
-            self._await_dag(client, "archive", archive)
+            self._await_dag(client, "care", archive)
         with tell.step(
             f"Compare stream, served and truth (reconcile__{PIPELINE})",
             "Each flight that the stream dropped is named, and nothing is unexplained.",
@@ -106,7 +106,7 @@ class Story:
             self._await_dag(client, "reconcile", reconcile)
             self._first_reconcile(ending)
         with tell.step(
-            f"Approve the repair that the reconcile proposed: recompute, publish, compare again (repair__{PIPELINE})",
+            f"Approve the repair that the reconcile proposed: recompute, publish, compare again (backfill__{PIPELINE})",
             "What is served is what the log says: no window lacks a flight.",
         ):
             self._repair(client)
@@ -146,7 +146,7 @@ class Story:
     def _airflow(self, start: AirflowStart) -> tuple[Ending, AirflowClient]:
         info = start.info()
         client = AirflowClient(info.url, info.user, info.password)
-        verbs = ("supervise", "rotate", "archive", "reconcile", "repair")
+        verbs = ("care", "reconcile", "backfill")
         client.wait_for_dags({f"{verb}__{PIPELINE}" for verb in verbs}, timeout=120.0)
         self._tell.say(f"Airflow at {info.url}, user {info.user}")
         return Ending(airflow=info), client
@@ -165,7 +165,7 @@ class Story:
 
     def _rotate(self, client: AirflowClient) -> str:
         """Rotate, and send the other flights meanwhile; return the run of the archive, whose job follows the proof."""
-        dag_id, before = f"rotate__{PIPELINE}", self._batch()
+        dag_id, before = f"care__{PIPELINE}", self._batch()
         run_id = client.trigger(dag_id, {"reason": "demo"})
 
         def begins() -> bool:
@@ -176,8 +176,8 @@ class Story:
         self._tell.say(
             f"{self._send()} more flights are in the log, and the stream reads them while the savepoint is taken"
         )
-        archive = client.trigger(f"archive__{PIPELINE}")
-        self._await_dag(client, "rotate", run_id)
+        archive = client.trigger(dag_id, {"act": "archive"})
+        self._await_dag(client, "care", run_id)
         report = client.xcom(dag_id, run_id, "report")
         savepoint = load_savepoint(self._home, report["savepoint"])
         require(savepoint.status == ProofState.PROVED, f"savepoint {savepoint.id} is proved")
@@ -271,7 +271,7 @@ class Story:
         )
 
     def _repair(self, client: AirflowClient) -> None:
-        before, dag_id = last_seq(self._home), f"repair__{PIPELINE}"
+        before, dag_id = last_seq(self._home), f"backfill__{PIPELINE}"
         asked: dict[str, Any] = {}
 
         def asks() -> bool:
@@ -282,7 +282,7 @@ class Story:
         wait_for("the question of the repair", asks, self._home, 180.0, every=POLL_S)
         self._tell.say(f"Airflow asks: {asked['subject']} The demo approves it, as you would on the page")
         client.answer(dag_id, asked["run"], "approve", "Approve")
-        self._await_dag(client, "repair", asked["run"])
+        self._await_dag(client, "backfill", asked["run"])
         require(last_seq(self._home) > before, "the repair was published")
         wait_served(self._home, last_seq(self._home), 60.0)
 

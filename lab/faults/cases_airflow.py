@@ -81,7 +81,7 @@ def airflow_killed(lab: Lab) -> None:
     lab.produce()
     with airflow_beside(lab) as airflow:
         lab.until(lambda: (beat := Heartbeat.load(lab.home)) is not None and beat.batch is not None, 120, "a batch")
-        dag = f"rotate__{PIPELINE}"
+        dag = f"care__{PIPELINE}"
         run = airflow.trigger(dag, {"prove": False})
         lab.until(lambda: airflow.state(dag, run) != "queued", 120, "the rotation's start")
         owner = lease_owner(lab.home)
@@ -97,7 +97,7 @@ def airflow_killed(lab: Lab) -> None:
         start_airflow(lab.settings, timeout=START_S)
         again = ready(lab)
         require(again.wait(dag, run, RUN_S) in {"success", "failed"}, "the interrupted rotation never ended")
-        run_dag(again, "rotate", {"prove": False})
+        run_dag(again, "care", {"prove": False})
         require(lease_owner(lab.home) == owner, "the next Airflow did not adopt the running driver")
     whole = list_savepoints(lab.home)
     for savepoint in whole:

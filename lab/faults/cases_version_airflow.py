@@ -1,4 +1,4 @@
-"""F56/airflow: Airflow, or a task of it, killed while `switch__NAME` compares, waits for a person and lets a version serve."""
+"""F56/airflow: Airflow, or a task of it, killed while `operate__NAME` compares, waits for a person and lets a version serve."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _switch(lab: Lab, form: Mapping[str, Any], source: str, target: str, rows: d
     strike, is_done = SWITCHED[number % len(SWITCHED)]
     hold = arm(lab, strike)
     airflow = client(lab.settings)
-    run = airflow.trigger(SWITCH, form)
+    run = airflow.trigger(SWITCH, {"act": "version.serve", **form})
     if target == NEW:
         _kill_while_it_compares(lab, WHILE_IT_COMPARES[number % len(WHILE_IT_COMPARES)])
     await_question(lab, run)

@@ -1,4 +1,4 @@
-"""What the cases of `switch__NAME` share: an Airflow over a lab's project, whose task `serve` can be stopped at one of its calls."""
+"""What the cases of a switch by `operate__NAME` share: an Airflow over a lab's project, whose task `serve` can be stopped at one of its calls."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rivertwice.core.processes import session_members
 from rivertwice.local.airflow import SERVICES, client, start_airflow, stop_airflow
 from rivertwice.storage.local import replace_json
 
-SWITCH = f"switch__{PIPELINE}"
+SWITCH = f"operate__{PIPELINE}"
 START_S = 300.0
 RUN_S = 900.0
 READING_S = 3.0
@@ -35,13 +35,13 @@ put_strike_of(Path(__file__).with_name("{ARMED}"))
 
 @contextmanager
 def airflow_over(lab: Lab) -> Iterator[None]:
-    """Run an Airflow of the lab's own that knows `switch__NAME` alone."""
+    """Run an Airflow of the lab's own that knows `operate__NAME` alone."""
     repository = Path(os.environ.get("RIVERTWICE_PROJECT") or Path.cwd())
     for name in ("plugins", "spark_jobs"):
         (lab.settings.project / name).symlink_to(repository / name)
     dags = lab.settings.project / "dags"
     dags.mkdir()
-    (dags / "switch.py").write_text((repository / "dags" / "switch.py").read_text() + PUT)
+    (dags / "operate.py").write_text((repository / "dags" / "operate.py").read_text() + PUT)
     try:
         start(lab)
         yield

@@ -20,9 +20,7 @@ from rivertwice.core.settings import Settings
 
 pytestmark = pytest.mark.airflow
 
-VERBS = (
-    "archive", "backfill", "operate", "reconcile", "repair", "rotate", "supervise", "switch",
-)  # fmt: skip
+VERBS = ("backfill", "care", "operate", "reconcile")
 HEAVY = (
     "pyspark",
     "pandas",
@@ -36,7 +34,7 @@ HEAVY = (
 )
 PARSE_SECONDS = 5.0
 OWN = {
-    "schedules": {"reconcile": "30 minutes", "archive": "none", "rotate": "*/30 * * * *"},
+    "schedules": {"reconcile": "30 minutes", "archive": "none", "rotate": "*/5 * * * *"},
     "retries": 7,
     "pool": "sessions",
     "queue": "big",
@@ -51,7 +49,7 @@ import importlib, json, os, sys, time
 import airflow.sdk
 import psutil
 from airflow.dag_processing.dagbag import DagBag
-stems = ("types", "kafka", "archive", "backfill", "operate", "reconcile", "repair", "rotate", "supervise", "switch", "definitions", "core", "store", "log")
+stems = ("types", "kafka", "backfill", "care", "operate", "reconcile", "definitions", "core", "store", "log")
 
 def load(folder):
     os.environ["RIVERTWICE_PROJECT"], os.environ["RIVERTWICE_HOME"] = folder, folder + "/.home"
@@ -156,9 +154,11 @@ def test_dag_files_shadow_no_module(loaded: dict[str, Any]) -> None:
     assert loaded["shadowed"] == []
 
 
-def test_every_dag_runs_once_at_a_time_and_reports_its_failure(loaded: dict[str, Any]) -> None:
-    for dag in loaded["dags"].values():
-        assert dag["max_active_runs"] == 1
+def test_a_dag_runs_once_at_a_time_unless_a_run_may_watch_or_wait_and_reports_its_failure(
+    loaded: dict[str, Any],
+) -> None:
+    for dag_id, dag in loaded["dags"].items():
+        assert dag["max_active_runs"] == (1 if dag_id.startswith("reconcile__") else 16)
         assert dag["catchup"] is False
         assert dag["notified"]
         assert dag["owners"] == ["rivertwice"]
@@ -166,39 +166,36 @@ def test_every_dag_runs_once_at_a_time_and_reports_its_failure(loaded: dict[str,
 
 def test_spark_work_shares_one_pool_and_starts_after_the_form_check(loaded: dict[str, Any]) -> None:
     dags = loaded["dags"]
-    first = {"archive": "check", "backfill": "plan", "reconcile": "validate", "rotate": "take", "supervise": "watch"}
-    first |= {
-        "switch": "choose",
-        "operate": "check",
-        "repair": "find",
-    }
+    first = {"backfill": "find", "reconcile": "validate", "care": "watch", "operate": "check"}
     for dag_id, dag in dags.items():
         verb = dag_id.partition("__")[0]
         assert dag["tasks"][0] == first[verb]
-        assert ("spark_batch" in dag["pools"]) == (verb != "supervise")
-    assert dags["backfill__flight_delays"]["tasks"] == ["plan", "compute", "publish", "await_served", "announce"]
-    assert dags["backfill__flight_delays"]["params"] == ["dry_run", "end", "reason", "scope", "start"]
+        assert "spark_batch" in dag["pools"]
+    assert set(dags["care__flight_delays"]["tasks"]) == {
+        "watch", "take", "proof_wanted", "prove", "prune", "report", "check", "extend",
+    }  # fmt: skip
+    assert dags["care__flight_delays"]["params"] == ["act", "prove", "reason"]
+    assert dags["backfill__flight_delays"]["params"] == ["act", "dry_run", "end", "reason", "scope", "start"]
     assert sorted(dags["reconcile__flight_delays"]["tasks"]) == [
         "announce", "announce_days", "compare", "gate", "repair", "repair_wanted", "validate",
     ]  # fmt: skip
-    assert dags["repair__flight_delays"]["tasks"] == [
-        "find", "approval_wanted", "approve", "plan", "compute", "publish", "await_served", "announce", "verify", "close",
+    assert [task for task in dags["backfill__flight_delays"]["tasks"] if task != "announce"] == [
+        "find", "approval_wanted", "approve", "plan", "compute", "publish", "await_served", "verify_wanted", "verify", "close",
         "more", "again",
     ]  # fmt: skip
-    assert dags["repair__flight_delays"]["params"] == ["reason"]
-    switch = ["choose", "comparison_wanted", "compare", "gate", "approve", "serve", "report"]
-    assert dags["switch__flight_delays"]["tasks"] == switch
-    assert dags["switch__flight_delays"]["params"] == ["reason", "version"]
-    assert set(dags["operate__flight_delays"]["tasks"]) == {"check", "choose", "job", "act", "report"}
+    assert set(dags["operate__flight_delays"]["tasks"]) == {
+        "check", "choose", "job", "act", "report",
+        "version", "comparison_wanted", "compare", "gate", "approve", "serve", "switched",
+    }  # fmt: skip
     assert dags["operate__flight_delays"]["params"] == [
         "act", "confirm", "dry_run", "from_beginning", "kind", "place", "planned", "reason", "savepoint", "stop_before_head",
-        "unproved", "value",
+        "unproved", "value", "version",
     ]  # fmt: skip
 
 
 def test_a_question_that_airflow_lost_is_asked_again(loaded: dict[str, Any]) -> None:
     """But not one that no answer in time: its rule ends the task."""
-    for verb in ("switch", "repair"):
+    for verb in ("operate", "backfill"):
         assert loaded["dags"][f"{verb}__flight_delays"]["policies"] == {"approve": 2}
 
 
@@ -241,28 +238,27 @@ def test_a_forms_schema_alone_refuses_an_instant_that_is_none(loaded: dict[str, 
 
 
 def test_sessions_are_looked_up_by_a_spark_job_before_they_are_planned(second: dict[str, Any]) -> None:
-    dag = second["dags"]["backfill__user_sessions"]
-    assert dag["tasks"] == ["validate", "look", "plan", "compute", "publish", "await_served", "announce"]
-    repair = second["dags"]["repair__user_sessions"]["tasks"]
-    assert [task for task in repair if task in dag["tasks"]] == dag["tasks"]
+    tasks = second["dags"]["backfill__user_sessions"]["tasks"]
+    expected = ["validate", "look", "plan", "compute", "publish", "await_served"]
+    assert [task for task in tasks if task in expected] == expected
 
 
 def test_the_section_airflow_sets_schedules_and_resources(second: dict[str, Any]) -> None:
     dags = second["dags"]
     own = {verb: dags[f"{verb}__user_sessions"] for verb in VERBS}
-    assert {verb: own[verb]["schedule"] for verb in ("reconcile", "rotate", "backfill", "archive")} == {
+    assert {verb: own[verb]["schedule"] for verb in VERBS} == {
         "reconcile": "0:30:00",
-        "rotate": "*/30 * * * *",
+        "care": "*/5 * * * *",
         "backfill": "45 2 * * *",
-        "archive": "None",
+        "operate": "None",
     }
-    assert own["rotate"]["retries"] == [7]
-    assert own["rotate"]["pools"] == ["default_pool", "sessions"]
-    assert own["rotate"]["queues"] == ["big"]
-    assert own["rotate"]["owners"] == ["team"]
-    assert {"rivertwice", "rotate", "user_sessions", "web"} == set(own["rotate"]["tags"])
-    other = dags["rotate__flight_delays"]
-    assert (other["schedule"], other["retries"], other["queues"]) == ("*/15 * * * *", [2], ["default"])
+    assert own["care"]["retries"] == [0, 7]  # a watch that failed is seen at once
+    assert own["care"]["pools"] == ["default_pool", "sessions"]
+    assert own["care"]["queues"] == ["big"]
+    assert own["care"]["owners"] == ["team"]
+    assert {"rivertwice", "care", "user_sessions", "web"} == set(own["care"]["tags"])
+    other = dags["care__flight_delays"]
+    assert (other["schedule"], other["retries"], other["queues"]) == ("*/15 * * * *", [0, 2], ["default"])
 
 
 def test_a_version_beside_follows_the_projects_schedules(second: dict[str, Any]) -> None:
@@ -276,7 +272,7 @@ def test_a_version_beside_follows_the_projects_schedules(second: dict[str, Any])
 @pytest.mark.proves("howto-airflow.md#how-the-embedded-airflow-runs")
 def test_a_broken_definition_is_an_import_error_of_its_own_dags_alone(second: dict[str, Any]) -> None:
     good = ("flight_delays", "user_sessions")
-    beside = {f"{verb}__flight_delays.v2" for verb in VERBS} - {"archive__flight_delays.v2", "switch__flight_delays.v2"}
+    beside = {f"{verb}__flight_delays.v2" for verb in VERBS}
     assert set(second["dags"]) == beside | {f"{verb}__{name}" for verb in VERBS for name in good}
     ((file, message),) = second["errors"].items()
     assert file.endswith("definitions.py")
@@ -288,19 +284,19 @@ def test_one_file_of_a_users_dag_folder_has_the_same_dags(parsed: dict[str, Any]
     assert parsed["one_file"] == sorted(second["dags"])
 
 
-def test_a_version_beside_has_dags_of_its_own_but_for_archive_and_switch(second: dict[str, Any]) -> None:
+def test_a_version_beside_extends_no_archive_and_lets_no_version_serve(second: dict[str, Any]) -> None:
     own = {dag_id: dag for dag_id, dag in second["dags"].items() if dag_id.endswith(".v2")}
-    assert sorted(dag_id.partition("__")[0] for dag_id in own) == [
-        "backfill", "operate", "reconcile", "repair", "rotate", "supervise",
-    ]  # fmt: skip
+    assert set(own["care__flight_delays.v2"]["tasks"]) == {"watch", "take", "proof_wanted", "prove", "prune", "report"}
+    assert set(own["operate__flight_delays.v2"]["tasks"]) == {"check", "choose", "job", "act", "report"}
+    assert own["care__flight_delays.v2"]["params"] == ["prove", "reason"]
+    assert "version" not in own["operate__flight_delays.v2"]["params"]
     assert all(re.fullmatch(r"[A-Za-z0-9_.-]+", dag_id) for dag_id in own)
     assert own["reconcile__flight_delays.v2"]["tasks"] == second["dags"]["reconcile__flight_delays"]["tasks"]
 
 
 def test_what_a_person_asks_for_has_no_schedule(second: dict[str, Any]) -> None:
     unscheduled = {dag_id for dag_id, dag in second["dags"].items() if not dag["scheduled"]}
-    asked_for = {dag_id for dag_id in second["dags"] if dag_id.startswith(("operate__", "repair__", "switch__"))}
-    assert unscheduled == {"archive__user_sessions"} | asked_for
+    assert unscheduled == {dag_id for dag_id in second["dags"] if dag_id.startswith("operate__")}
 
 
 def test_airflows_shared_modules_import_no_engine_and_start_no_thread(parsed: dict[str, Any]) -> None:

@@ -16,7 +16,7 @@ import httpx
 import psutil
 import pytest
 
-from homes.project import FLIGHTS, make_project
+from homes.project import FLIGHTS, edit_yaml, make_project
 from rivertwice.core.errors import RequestError
 from rivertwice.core.processes import session_members
 from rivertwice.local.airflow import airflow_home, airflow_info, airflow_status, service_environment, stop_airflow
@@ -25,7 +25,7 @@ from servers.airflow import PIPELINE, World, link_project, ready_client, start_q
 from servers.browser import Browser, find_chromium, log_in
 
 pytestmark = [pytest.mark.airflow]
-WATCH = f"supervise__{PIPELINE}"
+WATCH = f"care__{PIPELINE}"
 
 JUNE, JULY = "2013-06-01T00:00:00Z", "2013-07-01T00:00:00Z"
 REFUSED = [
@@ -37,10 +37,10 @@ REFUSED = [
     ("backfill", {"scope": "range", "start": "2013-13-01T00:00:00Z", "end": JULY}, "is not an instant with a zone"),
     ("backfill", {"scope": "range", "start": JULY, "end": JUNE}, "empty or reversed"),
     ("backfill", {"pipeline": "../other"}, "does not take 'pipeline'"),
-    ("archive", {"topic": "other"}, "does not take 'topic'"),
+    ("care", {"act": "archive", "topic": "other"}, "does not take 'topic'"),
     ("reconcile", {"start": JULY}, "the range has no end"),
     ("reconcile", {"start": "../../etc/passwd"}, "is not an instant with a zone"),
-    ("rotate", {"prove": "yes"}, "neither true nor false"),
+    ("care", {"prove": "yes"}, "neither true nor false"),
 ]
 
 
@@ -48,6 +48,8 @@ REFUSED = [
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """Airflow over a project whose stream was never started."""
     settings = make_project(tmp_path_factory.mktemp("services"), {PIPELINE: FLIGHTS})
+    often = {"schedules": {"rotate": "2 minutes"}}  # a watch begins at a tick
+    edit_yaml(settings.definitions / PIPELINE, lambda document: document.update(airflow=often))
     link_project(settings.project)
     try:
         start_quiet_airflow(settings)
@@ -64,7 +66,7 @@ def pids(world: World) -> dict[str, int]:
 
 def watch_task(world: World) -> tuple[str, str]:
     runs = world.airflow.runs(WATCH)
-    return runs[-1], world.airflow.tasks(WATCH, runs[-1])[0].state
+    return runs[-1], {task.task_id: task.state for task in world.airflow.tasks(WATCH, runs[-1])}["watch"]
 
 
 def test_a_second_start_changes_nothing(world: World) -> None:
@@ -106,7 +108,7 @@ def test_an_unknown_pipeline_has_no_dag(world: World) -> None:
 def test_forms_open_ready_to_be_sent_and_without_airflows_own_backfill(world: World) -> None:
     info = airflow_info(world.settings)
     with Browser(info.url, log_in(info), height=1400) as browser:
-        for verb in ("backfill", "rotate", "reconcile", "archive"):
+        for verb in ("backfill", "care", "reconcile", "operate"):
             assert browser.open_trigger_form(f"{verb}__{PIPELINE}")["Trigger"], f"Trigger of {verb} cannot be pressed"
             choices = browser.run(
                 "[...document.querySelectorAll('[role=dialog] input[type=radio]')].map(one => !one.disabled)"
@@ -114,7 +116,7 @@ def test_forms_open_ready_to_be_sent_and_without_airflows_own_backfill(world: Wo
             assert choices[:2] == [True, False], f"a single run and Airflow's own backfill of {verb}: {choices}"
 
 
-@pytest.mark.parametrize("verb", ["backfill", "rotate", "reconcile", "archive"])
+@pytest.mark.parametrize("verb", ["backfill", "care", "reconcile"])
 def test_airflows_own_backfill_is_refused(world: World, verb: str) -> None:
     info = airflow_info(world.settings)
     asked = {"dag_id": f"{verb}__{PIPELINE}", "from_date": "2013-06-30T00:00:00Z", "to_date": "2013-07-02T00:00:00Z"}
@@ -129,7 +131,7 @@ def test_a_killed_airflow_comes_back_and_adopts_the_epoch_it_watched(world: Worl
     def deferred() -> bool:
         return bool(world.airflow.runs(WATCH)) and watch_task(world)[1] == "deferred"
 
-    wait_for("the deferral of the watching task", deferred, 120, every=0.5)
+    wait_for("the deferral of the watching task", deferred, 180, every=0.5)
 
     def killed() -> bool:
         """Whether nothing is left of it: a child that lives a moment longer still listens at its port."""

@@ -76,7 +76,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
             core={"multi_team": "True"},
             dag_processor={"dag_bundle_config_list": json.dumps(bundles)},
         )
-        client(made).wait_for_dags({f"repair__{name}" for name in (BLUE, RED, NOBODYS)}, timeout=180)
+        client(made).wait_for_dags({f"backfill__{name}" for name in (BLUE, RED, NOBODYS)}, timeout=180)
         yield made
     finally:
         stop_quiet_airflow(made)
@@ -186,11 +186,11 @@ def test_the_overview_and_the_acts_are_those_of_ones_teams(settings: Settings, u
     ("vera", BLUE, 403), ("nina", NOBODYS, 403), ("rita", BLUE, 404), ("ursula", RED, 404), ("nina", BLUE, 404),
 ])  # fmt: skip
 def test_who_may_not_start_a_dag_cannot_act(settings: Settings, user: str, pipeline: str, status: int) -> None:
-    before = client(settings).runs(f"repair__{pipeline}")
+    before = client(settings).runs(f"backfill__{pipeline}")
     refused = act(settings, user, pipeline, "repair", confirm=pipeline)
     assert refused.status_code == status
     assert ("may not start" in refused.text) is (status == 403)
-    assert client(settings).runs(f"repair__{pipeline}") == before
+    assert client(settings).runs(f"backfill__{pipeline}") == before
 
 
 def test_an_act_is_a_run_of_airflow_in_the_persons_name_once(settings: Settings) -> None:
@@ -204,18 +204,18 @@ def test_an_act_is_a_run_of_airflow_in_the_persons_name_once(settings: Settings)
     assert act(settings, "olaf", BLUE, "repair", **same).status_code == 409  # his own act, with her id
     airflow = client(settings)
     run = first.json()["run"]
-    assert airflow.runs(f"repair__{BLUE}").count(run) == 1
-    stored = airflow._checked(airflow._request("GET", f"/api/v2/dags/repair__{BLUE}/dagRuns/{run}"))
+    assert airflow.runs(f"backfill__{BLUE}").count(run) == 1
+    stored = airflow._checked(airflow._request("GET", f"/api/v2/dags/backfill__{BLUE}/dagRuns/{run}"))
     assert (stored["triggering_user_name"].lower(), stored["note"]) == ("ursula", same["reason"])
-    assert stored["conf"] == {"reason": same["reason"]}
+    assert stored["conf"] == {"act": "repair", "reason": same["reason"]}
     log = airflow._checked(
-        airflow._request("GET", "/api/v2/eventLogs", params={"dag_id": f"repair__{BLUE}", "event": "trigger_dag_run"})
+        airflow._request("GET", "/api/v2/eventLogs", params={"dag_id": f"backfill__{BLUE}", "event": "trigger_dag_run"})
     )
     assert {entry["owner"].lower() for entry in log["event_logs"]} == {
         "ursula",
         "olaf",
     }  # who tried is written down, too
-    assert airflow.wait(f"repair__{BLUE}", run, 120) == "success"  # nothing ever ran, so there is nothing to repair
+    assert airflow.wait(f"backfill__{BLUE}", run, 120) == "success"  # nothing ever ran, so there is nothing to repair
     (entry,) = ask(settings, "vera", "GET", f"/api/p/{BLUE}/audit").json()["acts"]
     assert (entry["by"].lower(), entry["act"], entry["reason"], entry["outcome"], entry["how"]) == (
         "ursula", "repair", same["reason"], "success", "page",
@@ -237,10 +237,10 @@ def test_an_act_is_a_run_of_airflow_in_the_persons_name_once(settings: Settings)
 def test_an_act_that_is_not_confirmed_or_not_of_the_page_is_refused(
     settings: Settings, changes: dict[str, Any], status: int, says: str
 ) -> None:
-    before = client(settings).runs(f"repair__{BLUE}")
+    before = client(settings).runs(f"backfill__{BLUE}")
     refused = act(settings, "ursula", BLUE, "repair", **changes)
     assert (refused.status_code, says in refused.text) == (status, True), refused.text
-    assert client(settings).runs(f"repair__{BLUE}") == before
+    assert client(settings).runs(f"backfill__{BLUE}") == before
 
 
 def test_another_persons_token_is_refused(settings: Settings) -> None:

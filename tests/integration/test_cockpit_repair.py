@@ -13,7 +13,7 @@ from rivertwice.upkeep.window_repairs import Repairs
 from running.waiting import wait_for
 from servers.airflow import PIPELINE, World, agent_and_airflow, copy_world
 from servers.cockpit import LIVE_MARKS, axe_findings, chromium, page_of, picture, sideways
-from servers.repairs import REPAIR, known_alerts, resolution_of, waiting
+from servers.repairs import REPAIR, known_alerts, repairs, resolution_of, waiting
 from streams.flights import StreamedRun
 
 pytestmark = [*LIVE_MARKS, pytest.mark.faults]
@@ -37,7 +37,7 @@ def test_a_late_burst_is_one_alert_that_a_person_approves_and_that_closes(world:
     (alert,) = known_alerts(world)
     assert alert.details["repair"].startswith(f"{late} rows LATE are served in ")
     world.run("reconcile")  # what it finds again starts no second repair, and is not a second alert
-    assert world.airflow.runs(REPAIR) == [run]
+    assert repairs(world) == [run]
     assert [each.id for each in known_alerts(world)] == [alert.id]
     published = len(read_sequence(world.home))
 

@@ -23,7 +23,7 @@ from rivertwice.upkeep.window_repairs import RepairRecord, Repairs
 from running.waiting import wait_for
 from servers.airflow import PIPELINE, World, agent_and_airflow, copy_world
 from servers.cockpit import LIVE_MARKS, ask_for_act, axe_findings, chromium, page_of, picture
-from servers.repairs import REPAIR, lasting, resolution_of, waiting
+from servers.repairs import REPAIR, lasting, repairs, resolution_of, waiting
 from streams.flights import StreamedRun
 
 pytestmark = [*LIVE_MARKS, pytest.mark.faults]
@@ -51,9 +51,9 @@ def world(streamed_two_days: StreamedRun, tmp_path_factory: pytest.TempPathFacto
 def repaired(world: World) -> RepairRecord:
     """The repair of the late burst, which no person was asked for."""
     world.run("reconcile")
-    run = wait_for("a repair that began by itself", lambda: next(iter(world.airflow.runs(REPAIR)), None), 120)
+    run = wait_for("a repair that began by itself", lambda: next(iter(repairs(world)), None), 120)
     assert world.airflow.wait(REPAIR, run, 600) == "success", world.airflow.failures(REPAIR, run, 60)
-    assert world.states("repair", run)["approve"] == "skipped"
+    assert world.states("backfill", run)["approve"] == "skipped"
     (record,) = Repairs(world.home).read()
     return record
 
@@ -65,7 +65,7 @@ class Defect:
     Attributes:
         good: what was served before.
         window: the row's window, as a range in a message.
-        run: of `repair__P`.
+        run: of `backfill__P`.
         published: number of publications and head moves before.
     """
 
@@ -162,9 +162,9 @@ def test_a_declined_repair_computes_nothing_and_is_not_proposed_again(world: Wor
     assert served_values(world) != declined.good
     record = next(each for each in Repairs(world.home).read() if each.id == declined.run)
     assert (record.outcome, record.backfill, record.after) == ("declined", "", None)
-    runs = world.airflow.runs(REPAIR)
+    runs = repairs(world)
     reconcile_to_a_defect(world)
-    assert world.airflow.runs(REPAIR) == runs
+    assert repairs(world) == runs
     alert = one_alert(world)
     assert alert.times == 1
     assert (alert.acknowledged_by, alert.acknowledgement) == (

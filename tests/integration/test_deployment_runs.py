@@ -104,10 +104,11 @@ def test_the_compose_file_runs_and_its_airflow_runs_every_verb(
             "end": "2013-06-30T14:00:00Z",
             "reason": "by compose",
         }
-        for verb, conf in (("rotate", None), ("archive", None), ("reconcile", None), ("backfill", asked)):
+        archive: dict[str, object] = {"act": "archive"}
+        for verb, conf in (("care", None), ("care", archive), ("reconcile", None), ("backfill", asked)):
             run_dag(airflow, f"{verb}__{PIPELINE}", conf, timeout=900)
-            say(f"{verb}: success")
-        states = {airflow.state(f"supervise__{PIPELINE}", run) for run in airflow.runs(f"supervise__{PIPELINE}")}
+            say(f"{verb} {conf or ''}: success")
+        states = {airflow.state(f"care__{PIPELINE}", run) for run in airflow.runs(f"care__{PIPELINE}")}
         assert "failed" not in states, states
         assert states, "nobody supervised"
 

@@ -23,7 +23,7 @@ from streams.synthetic import DriverProcess, flights, make_small_project, produc
 pytestmark = [pytest.mark.core, pytest.mark.airflow, pytest.mark.spark, pytest.mark.kafka]
 NAME = "loop"
 FLIGHTS = 260
-VERBS = ("backfill", "reconcile", "rotate")
+VERBS = ("backfill", "care", "reconcile")
 
 
 @pytest.mark.proves("README.md#the-loop", "guarantees.md#changelog")
@@ -46,7 +46,7 @@ def test_a_killed_stream_is_compared_repaired_saved_and_restored(tmp_path: Path,
     link_project(settings.project)
     write_intent(home, "stopped", "test", utc_now())
     with agent_and_airflow(settings, NAME, verbs=VERBS) as airflow:
-        rotation = airflow.trigger(f"rotate__{NAME}", {"reason": "before the repair"})
+        rotation = airflow.trigger(f"care__{NAME}", {"reason": "before the repair"})
         run_dag(airflow, f"reconcile__{NAME}", timeout=600)
         run = newest_reconcile(home)
         assert run is not None
@@ -54,8 +54,8 @@ def test_a_killed_stream_is_compared_repaired_saved_and_restored(tmp_path: Path,
         assert run["counts"]["served"].get("DEFECT", 0) == run["balance"]["total"]["unexplained"] == 0
         run_dag(airflow, f"backfill__{NAME}", {"scope": "stale", "reason": "late flights"}, timeout=600)
         assert read_sequence(home)[-1].kind == "publication"
-        await_success(airflow, f"rotate__{NAME}", rotation)
-        savepoint = airflow.xcom(f"rotate__{NAME}", rotation, "report")["savepoint"]
+        await_success(airflow, f"care__{NAME}", rotation)
+        savepoint = airflow.xcom(f"care__{NAME}", rotation, "report")["savepoint"]
     assert load_savepoint(home, savepoint).status == "proved"
 
     run_command_warm(settings, "reconcile", NAME)

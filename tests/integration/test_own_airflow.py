@@ -38,10 +38,7 @@ from servers.secure_kafka import CORE, PASSWORD, USER, SecureListeners, create_u
 from streams.flights import StreamedRun
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.kafka, pytest.mark.faults]
-VERBS = (
-    "archive", "backfill", "operate", "reconcile", "repair", "rotate",
-    "supervise", "switch",
-)  # fmt: skip
+VERBS = ("backfill", "care", "operate", "reconcile")
 WAITING = "after_reconcile"
 FIRST, SECOND = "2013-06-30", "2013-07-01"
 BUCKET = "river"
@@ -182,13 +179,13 @@ def test_the_page_comes_with_the_package_and_once(world: World) -> None:
 
 
 def test_a_job_logs_in_to_kafka_by_the_connection(world: World) -> None:
-    world.run("archive")
+    world.run("care", {"act": "archive"})
     assert list((world.settings.home / "archive").rglob("*.parquet"))
 
 
 def test_a_task_writes_to_s3_by_the_connection(world: World) -> None:
-    run = world.run("rotate", {"prove": False, "reason": "by a connection"})
-    taken = world.client.xcom(f"rotate__{PIPELINE}", run, "report")["savepoint"]
+    run = world.run("care", {"prove": False, "reason": "by a connection"})
+    taken = world.client.xcom(f"care__{PIPELINE}", run, "report")["savepoint"]
     found = client_of(world.s3).list_objects_v2(Bucket=BUCKET, Prefix=f"savepoints/{PIPELINE}/")
     assert [each["Key"] for each in found["Contents"] if taken in each["Key"]]
     assert list_savepoints(world.settings.pipeline(PIPELINE)) == []  # none beside it, on this host

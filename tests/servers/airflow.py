@@ -32,7 +32,7 @@ from running.warm_spark import small_jobs
 from streams.flights import StreamedRun
 
 PIPELINE = "flight_delays"
-VERBS = ("archive", "backfill", "operate", "reconcile", "repair", "rotate", "supervise", "switch")
+VERBS = ("backfill", "care", "operate", "reconcile")
 QUIET = {
     "dag_processor": {"min_file_process_interval": "600", "refresh_interval": "600"},  # no test changes a definition
 }

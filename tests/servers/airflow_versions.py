@@ -16,7 +16,7 @@ from running.warm_spark import run_driver_warm
 from servers.airflow import PIPELINE, World, await_success
 
 BESIDE = f"{PIPELINE}@v2"
-SWITCH = f"switch__{PIPELINE}"
+SWITCH = f"operate__{PIPELINE}"
 DECLARED = """\
 reason: early departures counted as negative delays
 rows:
@@ -38,13 +38,13 @@ def begin_beside(settings: Settings, log: Path) -> None:
 
 def switch(world: World, conf: dict[str, object], option: str) -> str:
     """Start a switch, answer its question, and return what it asked."""
-    run = world.airflow.trigger(SWITCH, conf)
+    run = world.airflow.trigger(SWITCH, {"act": "version.serve", **conf})
     asked = await_question(world.settings, SWITCH, run)
     assert world.airflow.state(SWITCH, run) == "running"
     answer(world.settings, SWITCH, run, option)
     answer_until_it_ends(world.settings, SWITCH, run, option)
     await_success(world.airflow, SWITCH, run, 1)
-    assert world.states("switch", run)["serve"] == ("success" if option == "Approve" else "skipped")
+    assert world.states("operate", run)["serve"] == ("success" if option == "Approve" else "skipped")
     return f"{asked['subject']} {asked['body']}"
 
 

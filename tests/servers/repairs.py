@@ -7,12 +7,17 @@ from rivertwice.agent.alert_store import alerts_of
 from servers.airflow import PIPELINE, World
 from servers.cockpit import data_of
 
-REPAIR = f"repair__{PIPELINE}"
+REPAIR = f"backfill__{PIPELINE}"
+
+
+def repairs(world: World) -> list[str]:
+    """Return the runs of `backfill__P` that a reconcile started to repair what it found, oldest first."""
+    return [run for run in world.airflow.runs(REPAIR) if run.startswith("repair__")]
 
 
 def waiting(world: World) -> str:
-    """Return the newest run of `repair__P` if it waits for a person, else an empty text."""
-    runs = world.airflow.runs(REPAIR)
+    """Return the newest of them if it waits for a person, else an empty text."""
+    runs = repairs(world)
     return runs[-1] if runs and world.airflow.question(REPAIR, runs[-1], "approve") is not None else ""
 
 

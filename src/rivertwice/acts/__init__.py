@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rivertwice.acts.act import OPERATE, Act, Plan, ReasonText, Request, World
+    from rivertwice.acts.act import CARE, OPERATE, Act, ActName, Plan, ReasonText, Request, World
     from rivertwice.acts.backfill import LATE, PlanRequest, RecomputeRequest
-    from rivertwice.acts.catalogue import OF_DAG, OPERATED, do_stored, find_act
+    from rivertwice.acts.catalogue import acts_of, do_stored, find_act
     from rivertwice.acts.forms import FormField, fields_of, parse_form, parse_request
     from rivertwice.acts.job import arguments_of
     from rivertwice.acts.project import ActingProject, open_to_act

@@ -53,7 +53,14 @@ FUTURE = timedelta(days=1)
 """How far a range may reach into the future: a machine's clock may be wrong."""
 NOW = "now"
 """Key of the context in which a request is validated: the time by which a range is in the future."""
-OPERATE = "operate"
+CARE, OPERATE = "care", "operate"
+
+
+class ActName:
+    """Names of acts that share a DAG with others, so that its tasks ask which of them a run is for."""
+
+    TAKE, ARCHIVE, REPAIR, SERVE = "savepoint.take", "archive", "repair", "version.serve"
+
 
 Reason = Annotated[str, Field(pattern=ReasonText.PATTERN, max_length=ReasonText.LENGTH)]
 Row = tuple[str, Any]
@@ -222,6 +229,7 @@ class Act(Generic[R, T]):
         needs_spark: whether it runs in a Spark job.
         confirm: why the pipeline's name has to be typed first; "": it has not.
         dag: verb of the DAG that does it; "": none, it is a part of another act.
+        whole: whether it is about a pipeline with all its versions, so that a version alone has it not.
         dry_run: whether its form offers to show the plan alone.
     """
 
@@ -236,6 +244,7 @@ class Act(Generic[R, T]):
     wants_reason: bool = False
     dag: str = OPERATE
     dry_run: bool = True
+    whole: bool = False
 
     @property
     def command(self) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from rivertwice.acts.act import Act, Plan, Request, World
+from rivertwice.acts.act import CARE, Act, ActName, Plan, Request, World
 from rivertwice.acts.forms import NOT_IN_FORMS
 
 if TYPE_CHECKING:
@@ -47,13 +47,14 @@ def _apply(world: World, request: ArchiveRequest) -> dict[str, ArchiveReport]:
 
 
 ARCHIVE = Act(
-    "archive",
+    ActName.ARCHIVE,
     "Archive now",
     "What is new in the log is copied to the archive; nothing served changes.",
     ArchiveRequest,
     _plan,
     _apply,
     needs_spark=True,
-    dag="archive",
+    dag=CARE,
+    whole=True,
     dry_run=False,
 )

@@ -18,7 +18,7 @@ from rivertwice.acts import (
     upgrade,
     version,
 )
-from rivertwice.acts.act import OPERATE, Act, World
+from rivertwice.acts.act import Act, World
 from rivertwice.acts.forms import parse_request
 from rivertwice.core import Progress, RequestError, Settings, to_plain
 from rivertwice.timeline import StoredRequest
@@ -30,10 +30,8 @@ ACTS: Mapping[str, Act[Any, Any]] = {
         backfill.PLAN,
         backfill.BACKFILL,
         repair.REPAIR,
-        archive.ARCHIVE,
-        version.COMPARE,
-        version.SERVE,
         savepoint.TAKE,
+        archive.ARCHIVE,
         savepoint.PROVE,
         savepoint.PIN,
         savepoint.UNPIN,
@@ -43,12 +41,19 @@ ACTS: Mapping[str, Act[Any, Any]] = {
         dead_letter.AMEND,
         dead_letter.DISCARD,
         operation.ABANDON,
+        version.COMPARE,
+        version.SERVE,
     )
 }
-OPERATED: Mapping[str, Act[Any, Any]] = {name: act for name, act in ACTS.items() if act.dag == OPERATE}
-"""Those that the DAG `operate__P` does; each other one has its own DAG."""
-OF_DAG: Mapping[str, Act[Any, Any]] = {act.dag: act for act in ACTS.values() if act.dag not in ("", OPERATE)}
-"""Verb of a DAG to the act that it does."""
+
+
+def acts_of(verb: str, *, is_version: bool = False) -> Mapping[str, Act[Any, Any]]:
+    """Return the acts that the DAG of a verb does, by name; the first is that of a run that names none.
+
+    Args:
+        is_version: only those that a version of a pipeline has, too.
+    """
+    return {name: act for name, act in ACTS.items() if verb and act.dag == verb and not (is_version and act.whole)}
 
 
 def find_act(name: object, among: Mapping[str, Act[Any, Any]] = ACTS) -> Act[Any, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from typing import Any
 
 from pydantic import ValidationError
@@ -54,7 +55,12 @@ def fields_of(request: type[Request], *, hidden: bool = False) -> tuple[FormFiel
     Args:
         hidden: also those that only commands and programs take.
     """
-    described = request.model_json_schema()
+    return _described(request, hidden)
+
+
+@cache
+def _described(request: type[Request], hidden: bool) -> tuple[FormField, ...]:
+    described = request.model_json_schema()  # costs a millisecond, and a hundred pipelines have four forms each
     found = []
     for name, schema in described["properties"].items():
         if name in ("pipeline", "reason") or (schema.get(NOT_IN_FORMS) and not hidden):

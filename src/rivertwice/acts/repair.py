@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from rivertwice.acts.act import Act, Plan, Request, World
+from rivertwice.acts.act import Act, ActName, Plan, Request, World
 from rivertwice.acts.backfill import BACKFILL, BackfillOutcome, RecomputeRequest
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def _apply(world: World, request: RepairRequest) -> BackfillOutcome:
 
 
 REPAIR = Act(
-    "repair",
+    ActName.REPAIR,
     "Find a repair",
     "The smallest backfill that cures what the newest reconcile found is planned. A person approves it before it runs, unless the "
     "definition lets late rows within a budget be repaired by themselves.",
@@ -97,6 +97,6 @@ REPAIR = Act(
     _apply,
     needs_spark=True,
     confirm="served rows may change",
-    dag="repair",
+    dag="backfill",
     dry_run=False,
 )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from rivertwice.acts.act import Act, Plan, Request, World, taken_if
+from rivertwice.acts.act import CARE, Act, ActName, Plan, Request, World, taken_if
 from rivertwice.acts.forms import NOT_IN_FORMS
 from rivertwice.core import utc_now
 from rivertwice.savepoint import StateBase, require_savepoint_id
@@ -141,14 +141,14 @@ def _unpin(world: World, request: SavepointRequest) -> SavepointState:
 
 
 TAKE = Act(
-    "savepoint.take",
+    ActName.TAKE,
     "Take",
     "A savepoint is taken while the stream runs. To be proved it is restored aside, and recorded batches are replayed and compared.",
     TakeRequest,
     _plan_take,
     _take,
     needs_spark=True,
-    dag="rotate",
+    dag=CARE,
     dry_run=False,
 )
 PROVE = Act(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from rivertwice.acts.act import Act, Plan, Request, World, taken_if
+from rivertwice.acts.act import Act, ActName, Plan, Request, World, taken_if
 from rivertwice.acts.forms import NOT_IN_FORMS
 from rivertwice.core import RequestError, require_name
 
@@ -218,7 +218,7 @@ COMPARE = Act(
     dry_run=False,
 )
 SERVE = Act(
-    "version.serve",
+    ActName.SERVE,
     "Compare and ask",
     "The version is compared with the one that serves; if every difference has a cause, a person is asked whether it shall serve. "
     "Where windows or keys changed, no row is compared: the person accepts that, and the reason is kept.",
@@ -226,6 +226,6 @@ SERVE = Act(
     _plan,
     _apply,
     needs_spark=True,
-    dag="switch",
+    whole=True,
     dry_run=False,
 )

@@ -62,7 +62,7 @@ RULES: tuple[AlertRule, ...] = (
         "critical",
         "the newest proved savepoint is {value} old (limit {limit}): a damaged checkpoint would cost all batches since",
         "no savepoint was proved for longer than the limit: a damaged checkpoint would cost all batches since",
-        "look at the runs of rotate__PIPELINE, or `rivertwice savepoint take` and `prove`",
+        "look at the runs of care__PIPELINE, or `rivertwice savepoint take` and `prove`",
     ),
     AlertRule(
         "recovery",

@@ -18,7 +18,6 @@ from airflow.sdk import (
     task,
 )
 
-from rivertwice.acts import OF_DAG
 from rivertwice.airflow.alerts import AlertNotifier, RecoveryNotifier
 from rivertwice.airflow.assets import announce, served_asset
 from rivertwice.airflow.forms import params_of
@@ -106,7 +105,7 @@ def gate(task_id: str, work: str | None = None, **options: Any) -> Callable[...,
 
 
 def _task(kind: Any, task_id: str, work: str | None, options: dict[str, Any]) -> Callable[..., Any]:
-    needs = {name: options.pop(name) for name in ("needs", "counts_repairs") if name in options}
+    needs = {name: options.pop(name) for name in ("needs", "alone", "counts_repairs") if name in options}
     made: Callable[..., Any] = kind(task_id=task_id, **options)(work_of(work or task_id, **needs))
     return made
 
@@ -116,19 +115,19 @@ def _task(kind: Any, task_id: str, work: str | None, options: dict[str, Any]) ->
 RUN_TYPES: tuple[Any, ...] = ("scheduled", "manual", "operator_triggered")
 """No run of ours belongs to a date: it works on what is true now, or on what its form contains. So Airflow's own backfill,
 which starts a run for each date of a range, is refused, and its forms do not offer it."""
+AT_ONCE = 16
+"""Runs at a time of a DAG whose runs may watch, or wait for a person: they must not keep another from its work. Other DAGs have one."""
 
 
 def pipeline_dag(facts: DagFacts, verb: str, description: str, **options: Any) -> DAG:
-    """Return a DAG of the pipeline, still without tasks; its form is that of the act which it does."""
+    """Return a DAG of the pipeline, still without tasks; its form is that of the acts that it does."""
     name, own = facts.name, facts.airflow
     queue = {} if own.queue is None else {"queue": own.queue}
-    if verb in OF_DAG:
-        options["params"] = params_of(OF_DAG[verb])
     return DAG(
         dag_id=dag_id(verb, name),
         description=description,
         catchup=False,
-        max_active_runs=1,
+        params=params_of(verb, facts.acts_of(verb), name),
         is_paused_upon_creation=own.paused,
         allowed_run_types=RUN_TYPES,
         tags=list(dict.fromkeys(["rivertwice", verb, base_of(name), *own.tags])),
@@ -143,5 +142,5 @@ def pipeline_dag(facts: DagFacts, verb: str, description: str, **options: Any) -
             "on_failure_callback": AlertNotifier(pipeline=name),
             "on_success_callback": RecoveryNotifier(pipeline=name),
         },
-        **options,
+        **{"max_active_runs": 1, **options},
     )

@@ -25,30 +25,18 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def _always(_facts: DagFacts) -> bool:
-    return True
-
-
-def _first_version(facts: DagFacts) -> bool:
-    return facts.is_first_version
-
-
-_DAGS: dict[str, tuple[Callable[[Settings, DagFacts], DAG], Callable[[DagFacts], bool]]] = {
-    "supervise": (dags.supervise_dag, _always),
-    "rotate": (dags.rotate_dag, _always),
-    "archive": (dags.archive_dag, _first_version),
-    "reconcile": (dags.reconcile_dag, _always),
-    "backfill": (dags.backfill_dag, _always),
-    "repair": (dags.repair_dag, lambda facts: facts.can_repair),
-    "switch": (dags.switch_dag, _first_version),
-    "operate": (dags.operate_dag, _always),
+_DAGS: dict[str, Callable[[Settings, DagFacts], DAG]] = {
+    "care": dags.care_dag,
+    "reconcile": dags.reconcile_dag,
+    "backfill": dags.backfill_dag,
+    "operate": dags.operate_dag,
 }
 
 
 def dags_of(settings: Settings, facts: DagFacts, verbs: Collection[str] | None = None) -> Iterator[DAG]:
     """Yield the DAGs that a pipeline has, of these verbs alone if any are named."""
-    for verb, (factory, fits) in _DAGS.items():
-        if verb in facts.airflow.dags and fits(facts) and (verbs is None or verb in verbs):
+    for verb, factory in _DAGS.items():
+        if verb in facts.airflow.dags and (verbs is None or verb in verbs):
             yield factory(settings, facts)
 
 

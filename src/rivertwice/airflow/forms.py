@@ -7,45 +7,48 @@ from typing import Any
 
 from airflow.sdk import Param
 
-from rivertwice.acts import OPERATED, Act, FormField, ReasonText, fields_of
+from rivertwice.acts import OPERATE, Act, FormField, ReasonText, fields_of
 from rivertwice.tasks import RunReason
 
 _INSTANT = " ISO 8601 with a zone, for instance 2013-06-30T04:00:00Z."
 CONFIRM_PATTERN = r"^[a-z0-9@_-]{0,80}$"
 
 
-def params_of(act: Act[Any, Any]) -> dict[str, Param]:
-    """Return the form of a DAG that does one act."""
-    fields = {field.name: _param(field) for field in fields_of(act.request)}
-    return fields | {"reason": _reason()} | ({"dry_run": _dry_run("Plan and explain only.")} if act.dry_run else {})
+def params_of(verb: str, acts: Sequence[Act[Any, Any]], pipeline: str) -> dict[str, Param]:
+    """Return the form of the DAG of a verb: which act, if it does several, every field that one takes, and what the form asks beside them.
 
-
-def operate_params(pipeline: str) -> dict[str, Param]:
-    """Return the form of `operate__P`: the act, every field that an act takes, and what Airflow's form asks beside them."""
-    acts = tuple(OPERATED.values())
-    params = {
-        "act": Param(
+    Args:
+        acts: those that the pipeline's DAG does; a run that names none does the first.
+    """
+    params = {}
+    if len(acts) > 1:
+        params["act"] = Param(
             acts[0].name,
             type="string",
-            enum=list(OPERATED),
+            enum=[one.name for one in acts],
             title="Act",
             description="What is done; what it takes of the other fields is checked first.",
         )
-    }
     for field in (each for one in acts for each in fields_of(one.request)):
         takers = [one.name for one in acts if field.name in {each.name for each in fields_of(one.request)}]
         params[field.name] = _param(field, () if len(takers) == len(acts) else takers)
-    return params | {
-        "reason": _reason(),
-        "dry_run": _dry_run("Write what would be done into the log of the task check."),
-        "confirm": Param(
+    params["reason"] = _reason()
+    if any(one.dry_run for one in acts):
+        params["dry_run"] = Param(
+            False,
+            type="boolean",
+            title="Dry run",
+            description="Write what would be done into the log of the first task.",
+        )
+    if verb == OPERATE:
+        params["confirm"] = Param(
             None,
             type=["null", "string"],
             pattern=CONFIRM_PATTERN,
             title="Confirm",
             description=f"Type {pipeline} for {', '.join(one.name for one in acts if one.confirm)}.",
-        ),
-    }
+        )
+    return params
 
 
 def _param(field: FormField, takers: Sequence[str] = ()) -> Param:
@@ -72,7 +75,3 @@ def _reason() -> Param:
         title="Reason",
         description=f"Kept with what comes out. Without one: {RunReason.MANUAL!r}, of a scheduled run {RunReason.SCHEDULED!r}.",
     )
-
-
-def _dry_run(description: str) -> Param:
-    return Param(False, type="boolean", title="Dry run", description=description)

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Any
 from urllib.parse import urlencode
 
 from airflow.sdk import Asset, BaseOperator, BaseOperatorLink
 from airflow.sdk.configuration import conf
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from rivertwice.agent import choose_grace
 from rivertwice.airflow.alerts import StreamFaultError
 from rivertwice.airflow.triggers import EPOCH_ENDED, EpochTrigger
 from rivertwice.airflow.work import as_airflow_knows, attempt_of, run_of
 from rivertwice.core import to_iso, utc_now
-from rivertwice.tasks import AgentClient, DagFacts, SparkJob
+from rivertwice.tasks import AgentClient, DagFacts, SparkJob, Watched
 
 # Links from a task in Airflow to our page: to its pipeline, and to the report of what the task stored.
 #
@@ -82,7 +81,7 @@ class SuperviseEpoch(BaseOperator):
 
     Args:
         stream: the asset whose store caches the observation.
-        epoch: length of the epoch in seconds.
+        schedule: of the DAG; the epoch lasts until its next tick.
         grace: seconds a fault may last before it fails the epoch.
         poll: seconds between two looks.
     """
@@ -94,7 +93,7 @@ class SuperviseEpoch(BaseOperator):
         *,
         pipeline: str,
         stream: Asset,
-        epoch: float = 600.0,
+        schedule: str,
         grace: float = 60.0,
         poll: float = 2.0,
         **kwargs: Any,
@@ -102,17 +101,26 @@ class SuperviseEpoch(BaseOperator):
         super().__init__(inlets=[stream], **kwargs)
         self.pipeline = pipeline
         self.stream = stream
-        self.epoch = epoch
+        self.schedule = schedule
         self.grace = grace
         self.poll = poll
 
     def execute(self, context: Any) -> None:
-        """Hand the epoch to the triggerer."""
+        """Hand the epoch to the triggerer.
+
+        Raises:
+            AirflowSkipException: a person asked for the run, which watches nothing.
+        """
+        run, now = run_of(context), utc_now()
+        if not run.is_scheduled:
+            message = "a run that is asked for watches nothing; the scheduled ones do"
+            raise AirflowSkipException(message)
+        ends_at = max(Watched.until(self.schedule, run.due_at), now)
         failures = int(context["asset_state_store"][self.stream].get("failures") or 0)
         trigger = EpochTrigger(
             pipeline=self.pipeline,
-            ends_at=to_iso(utc_now() + timedelta(seconds=self.epoch)),
-            grace=choose_grace(failures, self.grace, self.epoch),
+            ends_at=to_iso(ends_at),
+            grace=choose_grace(failures, self.grace, max((ends_at - now).total_seconds(), self.grace)),
             poll=self.poll,
         )
         self.defer(trigger=trigger, method_name="finish")

@@ -1,6 +1,6 @@
-"""When a DAG starts by itself, and which of its two schedules a scheduled run is for.
+"""When a DAG starts by itself.
 
-A DAG with two schedules has one timetable, the frequent one's; `rivertwice.tasks.turns` says which of them a run is for.
+A DAG with several schedules has one timetable, the most frequent one's; `rivertwice.tasks.turns` says which of them a run is for.
 """
 
 from __future__ import annotations
@@ -15,7 +15,11 @@ from rivertwice.tasks import DagFacts
 
 def schedule(facts: DagFacts, *names: str) -> CronTriggerTimetable | DeltaTriggerTimetable | None:
     """Return when a DAG starts by itself, by the first of its schedules that is set; None: when somebody starts it."""
-    text = next((text for name in names if (text := schedule_text(facts, name)) != NO_SCHEDULE), NO_SCHEDULE)
+    return timetable(next((text for name in names if (text := schedule_text(facts, name)) != NO_SCHEDULE), NO_SCHEDULE))
+
+
+def timetable(text: str) -> CronTriggerTimetable | DeltaTriggerTimetable | None:
+    """Return the timetable of a schedule; None: it has no tick."""
     if text == NO_SCHEDULE:
         return None
     if is_cron(text):

@@ -31,7 +31,7 @@ from sqlalchemy.orm import Session
 
 from rivertwice.airflow.form_check import ROOT_APP
 from rivertwice.core import ConfigError, LedgerError, RequestError, ServiceError, Settings, base_of, to_plain
-from rivertwice.definition import Definition
+from rivertwice.definition import AirflowSettings, Definition
 from rivertwice.tasks import FoundDefinitions, dag_id, find_definitions
 
 if TYPE_CHECKING:
@@ -75,17 +75,8 @@ def _stamp(folders: tuple[Path, ...]) -> _Stamp:
     return tuple(stamps)
 
 
-VERBS = (
-    "supervise",
-    "reconcile",
-    "backfill",
-    "rotate",
-    "archive",
-    "repair",
-    "switch",
-    "operate",
-)
-"""The verbs of a pipeline's DAGs; `supervise`, which each pipeline has, comes first."""
+VERBS = tuple(AirflowSettings().dags)
+"""The verbs of a pipeline's DAGs; `care`, which each pipeline has unless it chose others, comes first."""
 
 
 def get_settings() -> Settings:

@@ -60,7 +60,8 @@ from rivertwice.airflow.web_registry import (
     run_of,
 )
 from rivertwice.core import RequestError, Settings, parse_iso, to_iso, to_plain, utc_now
-from rivertwice.tasks import dag_id
+from rivertwice.definition import Definition
+from rivertwice.tasks import DagFacts, dag_id
 
 # Do what was asked for: start a DAG run, or answer one that waits, as the person. A request that is repeated does it once.
 
@@ -196,14 +197,15 @@ class Me:
 def me(user: GetUserDep, session: SessionDep, settings: SettingsDep) -> Me:
     """Return who asks, the token for acts, and what they may do to each pipeline that they may read."""
     names = sorted(readable_pipelines(known_pipelines(settings), user, session))
-    may = {name: [act.name for act in _allowed(name, user, session)] for name in names}
+    known = known_pipelines(settings)
+    may = {name: [act.name for act in _allowed(name, known[name].definition, user, session)] for name in names}
     return Me(user.get_name(), make_token(_secret(), str(user.get_id())), HEADER, LIFE_S, may)
 
 
 @router.get("/p/{name}/acts")
 def acts(one: PipelineDep, user: GetUserDep, session: SessionDep) -> dict[str, list[ActForm]]:
     """Return the acts that the person may do to a pipeline, with their forms."""
-    return {"acts": [act.form for act in _allowed(one.name, user, session)]}
+    return {"acts": [act.form for act in _allowed(one.name, one, user, session)]}
 
 
 @router.post("/p/{name}/acts/{act}")
@@ -224,7 +226,7 @@ async def perform(
         log.warning("refused the act %s of %s for %s: %s", act[:60], one.name, by, error)
         raise HTTPException(403, str(error)) from None
     known = registered().get(act)
-    if known is None:
+    if known is None or not _does(known, one):
         raise HTTPException(404, f"there is no act {act[:60]!r}; it has: {', '.join(sorted(registered()))}")
     if not await run_in_threadpool(_may, known, one.name, user):
         log.warning("refused the act %s of %s for %s: no permission", act, one.name, by)
@@ -256,15 +258,22 @@ async def _do(act: Act, asked: ActRequest, request: Request, settings: Settings)
     return AnsweredRun(dag, run, "running", paused=False, repeated=repeated, link=f"/dags/{dag}/runs/{run}")
 
 
-def _allowed(name: str, user: Any, session: Session) -> list[Act]:
-    """Return the acts whose DAG exists and may be started, in the order in which they were registered."""
+def _does(act: Act, definition: Definition | None) -> bool:
+    """Say whether the act's DAG does it for this pipeline; a refused definition says nothing of it."""
+    return not act.of or definition is None or act.of in {one.name for one in DagFacts.of(definition).acts_of(act.verb)}
+
+
+def _allowed(name: str, definition: Definition | None, user: Any, session: Session) -> list[Act]:
+    """Return the acts whose DAG exists, does them and may be started, in the order in which they were registered."""
     dags = {dag_id(act.verb, name) for act in registered().values()}
     existing = set(session.scalars(select(DagModel.dag_id).where(DagModel.dag_id.in_(dags), ~DagModel.is_stale)))
     teams = DagModel.get_dag_id_to_team_name_mapping(sorted(existing), session=session)
     return [
         act
         for act in registered().values()
-        if (dag := dag_id(act.verb, name)) in existing and _authorized(act, dag, teams.get(dag), user)
+        if (dag := dag_id(act.verb, name)) in existing
+        and _does(act, definition)
+        and _authorized(act, dag, teams.get(dag), user)
     ]
 
 
@@ -350,7 +359,7 @@ def _started(session: Session, dags: Collection[str], acts: Mapping[str, Act]) -
         Audited(
             at=_iso(run.queued_at or run.run_after),
             by=run.triggering_user_name,
-            act=run.dag_id.partition("__")[0],
+            act=_act_of(run),
             how="page" if run.run_id.startswith(RUN_PREFIX) else "Airflow",
             fields=shown_fields(run.conf, acts),
             reason=_line(run.note or (run.conf or {}).get("reason")),
@@ -361,6 +370,11 @@ def _started(session: Session, dags: Collection[str], acts: Mapping[str, Act]) -
         )
         for run in runs
     ]
+
+
+def _act_of(run: DagRun) -> str:
+    """Return what a run does: the act that its form names, else the verb of its DAG."""
+    return str((run.conf or {}).get("act") or run.dag_id.partition("__")[0])
 
 
 def _answered(session: Session, dags: Collection[str]) -> list[Audited]:
@@ -381,7 +395,7 @@ def _answered(session: Session, dags: Collection[str]) -> list[Audited]:
             Audited(
                 at=_iso(detail.responded_at),
                 by=user.get("name") or user.get("id"),
-                act=f"{run.dag_id.partition('__')[0]}: {' '.join(detail.chosen_options or [])}",
+                act=f"{_act_of(run)}: {' '.join(detail.chosen_options or [])}",
                 how="answer",
                 fields={"task": task},
                 reason=_line(run.note),

@@ -62,8 +62,7 @@ def alerts(one: PipelineDep, settings: SettingsDep) -> object:
 @router.get("/audit")
 def audit(one: PipelineDep, user: GetUserDep, session: SessionDep, settings: SettingsDep) -> dict[str, list[Audited]]:
     """Return who did what to a pipeline, newest first; of DAGs that the one who asks may read."""
-    verbs = {*VERBS, *(act.verb for act in registered().values())}
-    named = {dag_id(verb, one.name) for verb in verbs}
+    named = {dag_id(verb, one.name) for verb in VERBS}
     stored = set(session.scalars(select(DagModel.dag_id).where(DagModel.dag_id.in_(named))))
     teams = DagModel.get_dag_id_to_team_name_mapping(sorted(stored), session=session)
     readable: set[str] = set()
@@ -117,18 +116,20 @@ register(
         "Approve the repair",
         "The windows are computed again, audited and published; then a reconcile looks at them again, and the alert ends with the "
         "numbers of before and after.",
-        "repair",
+        "backfill",
         Answer("approve", "Approve", keep_why),
         (_RUN,),
         changes_served=True,
+        of="repair",
     ),
     Act(
         "repair.decline",
         "Decline",
         "No window is computed. The alert stays, acknowledged by you, and this repair is not proposed again for a week.",
-        "repair",
+        "backfill",
         Answer("approve", "Reject", keep_why),
         (_RUN,),
+        of="repair",
     ),
     page_act(acts.find_act("reconcile")),
     page_act(acts.find_act("archive")),

@@ -39,9 +39,8 @@ from rivertwice.tasks import dag_id
 
 # Which DAG run made a backfill, who started it, and in what state it is: from Airflow's database and what its task `plan` returned.
 
-VERBS = ("backfill", "repair")
 PLAN = "plan"
-"""The task that plans, in the DAG of each of these verbs; it returns the backfill's id, or an empty text if there is nothing to do."""
+"""The task that plans; it returns the backfill's id, or an empty text if there is nothing to do."""
 _NEWEST = 60
 _ACTIVE = ("queued", "running", "restarting", "deferred", "up_for_retry")
 
@@ -73,7 +72,7 @@ def add_runs(name: str, listed: BackfillList, session: Session) -> BackfillList:
         place = (run.dag_id, run.run_id)
         if planned.get(place):
             by_backfill.setdefault(planned[place], []).append(describe_run(run))
-        elif place not in planned and str(run.state) in _ACTIVE and run.dag_id != dag_id("repair", name):
+        elif place not in planned and str(run.state) in _ACTIVE and (run.conf or {}).get("act") != acts.ActName.REPAIR:
             waiting.append(describe_run(run))
     rows = tuple(replace(row, runs=tuple(by_backfill.get(row.id, ()))) for row in listed.backfills)
     return replace(listed, backfills=rows, waiting=tuple(waiting))
@@ -92,9 +91,10 @@ def planned_by(session: Session, runs: Sequence[DagRun]) -> dict[tuple[str, str]
 
 
 def newest_runs(session: Session, name: str) -> list[DagRun]:
-    """Return the newest runs of the DAGs that make backfills of a pipeline, newest first."""
-    dags = [dag_id(verb, name) for verb in VERBS]
-    query = select(DagRun).where(DagRun.dag_id.in_(dags)).order_by(DagRun.run_after.desc()).limit(_NEWEST)
+    """Return the newest runs of the DAG that makes backfills of a pipeline, newest first."""
+    query = (
+        select(DagRun).where(DagRun.dag_id == dag_id("backfill", name)).order_by(DagRun.run_after.desc()).limit(_NEWEST)
+    )
     return list(session.scalars(query))
 
 

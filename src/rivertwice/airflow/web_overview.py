@@ -13,7 +13,7 @@ from airflow.api_fastapi.core_api.security import GetUserDep
 from airflow.models.dagrun import DagRun
 from airflow.models.taskinstance import TaskInstance
 from fastapi import APIRouter
-from sqlalchemy import select
+from sqlalchemy import exists, or_, select
 from sqlalchemy.orm import Session
 
 from rivertwice.airflow.web_access import (
@@ -38,6 +38,8 @@ STANDS_FOR = {
     "awaiting_input": "waits for a person",
     "up_for_retry": "will be tried again",
 }
+WATCH = "watch"
+"""The task of `care__P` that looks at the stream from one run to the next."""
 MOST = 40
 """Runs that are shown of all pipelines together."""
 
@@ -70,11 +72,21 @@ class Overview:
 def runs_at_work(names: Iterable[str], session: Session) -> Mapping[str, Sequence[RunAtWork]]:
     """Return name of a pipeline to its runs at work.
 
-    The run of supervise is left out: there is one at any time, and the light of the stream says what it finds.
+    A run that only watches is left out: there is one at any time, and the light of the stream says what it finds.
     """
-    owners = {dag_id(verb, name): (name, verb) for name in set(names) for verb in VERBS[1:]}
+    owners = {dag_id(verb, name): (name, verb) for name in set(names) for verb in VERBS}
     columns = (DagRun.dag_id, DagRun.run_id, DagRun.state, DagRun.start_date, DagRun.queued_at)
-    wanted = select(*columns).where(DagRun.dag_id.in_(owners), DagRun.state.in_(AT_WORK)).order_by(DagRun.queued_at)
+    does_more = exists().where(
+        TaskInstance.dag_id == DagRun.dag_id,
+        TaskInstance.run_id == DagRun.run_id,
+        TaskInstance.task_id != WATCH,
+        or_(TaskInstance.state.is_(None), TaskInstance.state.not_in(OVER)),
+    )
+    wanted = (
+        select(*columns)
+        .where(DagRun.dag_id.in_(owners), DagRun.state.in_(AT_WORK), does_more)
+        .order_by(DagRun.queued_at)
+    )
     rows = session.execute(wanted.limit(MOST)).all()
     tasks = _tasks([row.run_id for row in rows], [row.dag_id for row in rows], session) if rows else {}
     found: dict[str, list[RunAtWork]] = defaultdict(list)
@@ -94,7 +106,8 @@ def _tasks(
     wanted = select(*columns).where(TaskInstance.dag_id.in_(dags), TaskInstance.run_id.in_(runs))
     found: dict[tuple[str, str], list[tuple[str, str | None]]] = defaultdict(list)
     for row in session.execute(wanted):
-        found[row.dag_id, row.run_id].append((row.task_id, None if row.state is None else str(row.state)))
+        if row.task_id != WATCH:
+            found[row.dag_id, row.run_id].append((row.task_id, None if row.state is None else str(row.state)))
     return found
 
 

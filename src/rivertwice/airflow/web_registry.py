@@ -122,6 +122,7 @@ class Act:
         name: in the address: `POST api/p/PIPELINE/acts/NAME`.
         says: what happens then, in a sentence.
         verb: the verb of the DAG that it belongs to; `backfill` is the DAG `backfill__PIPELINE`.
+        of: name in `rivertwice.acts` of what that DAG has to do for the pipeline; "": any does.
         changes_served: whether served rows may change by it. Then the person types the pipeline's name.
         wants_reason: whether a reason must be given.
         preview: the route below `api/p/PIPELINE` that shows what would happen; None: nothing to show.
@@ -136,6 +137,7 @@ class Act:
     changes_served: bool = False
     wants_reason: bool = True
     preview: str | None = None
+    of: str = ""
 
     @property
     def form(self) -> ActForm:
@@ -167,7 +169,7 @@ def page_act(
         says: what happens, in a sentence; "": what the act says.
         wants_reason: whether a reason must be given; None: if the act needs one, or has to be confirmed.
     """
-    given, is_operate = dict(fixed or {}), act.dag == OPERATE
+    given, is_operate, is_one_of = dict(fixed or {}), act.dag == OPERATE, len(acts.acts_of(act.dag)) > 1
     fields = [
         Field(each.name, each.title, _kind_of(each), each.choices, required=each.is_required or bool(each.choices))
         for each in acts.fields_of(act.request)
@@ -175,7 +177,7 @@ def page_act(
     ]
     if act.dry_run and not is_operate and not given:
         fields.append(Field("dry_run", "Only plan it", FLAG))
-    start = Start({"act": act.name, **given} if is_operate else given, takes_confirm=is_operate and bool(act.confirm))
+    start = Start({"act": act.name, **given} if is_one_of else given, takes_confirm=is_operate and bool(act.confirm))
     reason = act.wants_reason or bool(act.confirm) if wants_reason is None else wants_reason
     return Act(
         name or act.name,
@@ -187,6 +189,7 @@ def page_act(
         changes_served=bool(act.confirm),
         wants_reason=reason,
         preview=preview,
+        of=act.name,
     )
 
 

@@ -61,18 +61,20 @@ TIMELINE_ACTS = (
         "switch.approve",
         "Approve",
         "The version serves from one commit on. The one that serves now keeps running beside it, and can serve again.",
-        "switch",
+        acts.OPERATE,
         Answer("approve", APPROVE),
         (_RUN,),
         changes_served=True,
+        of=acts.ActName.SERVE,
     ),
     Act(
         "switch.reject",
         "Reject",
         "The version does not serve; the run ends.",
-        "switch",
+        acts.OPERATE,
         Answer("approve", REJECT),
         (_RUN,),
+        of=acts.ActName.SERVE,
     ),
     page_act(
         acts.find_act("backfill"),
@@ -81,7 +83,7 @@ TIMELINE_ACTS = (
         title="Correct what is due",
         says="The windows of the late queue that are due are computed again and published.",
     ),
-    *(page_act(act, preview=_PREVIEWS.get(name)) for name, act in acts.OPERATED.items()),
+    *(page_act(act, preview=_PREVIEWS.get(name)) for name, act in acts.acts_of(acts.OPERATE, is_version=True).items()),
 )
 
 register(*TIMELINE_ACTS)
@@ -103,7 +105,7 @@ class AskedQuestion:
 
 @dataclass(frozen=True)
 class VersionsPage:
-    """The open versions side by side, and what a run of `switch__P` asks a person, if one waits."""
+    """The open versions side by side, and what a run of `operate__P` asks a person, if one waits."""
 
     versions: Sequence[object]
     question: AskedQuestion | None
@@ -123,8 +125,8 @@ def savepoints(one: PipelineDep, settings: SettingsDep) -> object:
 
 @router.get("/versions")
 def versions(one: PipelineDep, settings: SettingsDep, user: GetUserDep, session: SessionDep) -> object:
-    """Return the open versions side by side, and what a run of `switch__P` asks a person, if one waits."""
-    dag = dag_id("switch", one.name)
+    """Return the open versions side by side, and what a run of `operate__P` asks a person, if one waits."""
+    dag = dag_id(acts.OPERATE, one.name)
     asks = _question(session, dag) if _may(user, dag, "GET", DagAccessEntity.HITL_DETAIL) else None
     return VersionsPage(describe_versions(settings, one.name, utc_now()), asks)
 

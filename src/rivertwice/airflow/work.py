@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import is_dataclass
+from dataclasses import is_dataclass, replace
 from typing import Any, get_type_hints
 
 from airflow.sdk import get_current_context
@@ -18,6 +18,9 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from rivertwice.airflow.connections import use_connections
 from rivertwice.core import RivertwiceError, Settings, utc_now
 from rivertwice.tasks import STEPS, AgentClient, TaskFailedError, TaskRun, TaskSkippedError, dag_id, do_work
+
+_ACTIVE_RUNS = ["queued", "running"]
+_AT_WORK = ["scheduled", "queued", "running", "restarting", "deferred", "up_for_retry"]
 
 log = logging.getLogger(__name__)
 
@@ -41,19 +44,19 @@ def as_airflow_knows() -> Iterator[None]:
         raise AirflowFailException(str(error)) from error
 
 
-def run_of(context: Any, needs: Sequence[str] = (), *, repairs_of: str | None = None) -> TaskRun:
+def run_of(context: Any, needs: Sequence[str] = (), alone: Sequence[str] = ()) -> TaskRun:
     """Return the run of a task.
 
     Args:
         context: as Airflow gives it to a task, or to a notifier.
         needs: tasks before it whose results the work needs.
-        repairs_of: a pipeline whose repairs under way are counted.
+        alone: tasks of its DAG; those at work are counted, in any run.
     """
     run, ti = context.get("dag_run"), context.get("ti") or context.get("task_instance")
     due = getattr(run, "logical_date", None) or getattr(run, "run_after", None)
-    states = ["queued", "running"]
+    dag = str(getattr(run, "dag_id", "") or getattr(context.get("dag"), "dag_id", ""))
     return TaskRun(
-        dag=str(getattr(run, "dag_id", "") or getattr(context.get("dag"), "dag_id", "")),
+        dag=dag,
         run=str(getattr(run, "run_id", "") or context.get("run_id") or ""),
         task=str(getattr(ti, "task_id", "") or "unknown"),
         due_at=due or utc_now(),
@@ -61,9 +64,7 @@ def run_of(context: Any, needs: Sequence[str] = (), *, repairs_of: str | None = 
         user=str(getattr(run, "triggering_user_name", None) or ""),
         params={**context.get("params", {}), **(getattr(run, "conf", None) or {})},
         results={each: ti.xcom_pull(task_ids=each) for each in needs},
-        active_repairs=0
-        if repairs_of is None
-        else int(ti.get_dr_count(dag_id=dag_id("repair", repairs_of), states=states)),
+        at_work=int(ti.get_ti_count(dag_id=dag, task_ids=list(alone), states=_AT_WORK)) if alone else 0,
     )
 
 
@@ -91,17 +92,29 @@ def do_step(
         return agent.do("step", step, run, attempt, pipeline, arguments, lambda line: log.info("%s", line))
 
 
-def work_of(step: str, needs: Sequence[str] = (), *, counts_repairs: bool = False) -> Callable[..., Any]:
+def _count_repairs(context: Any, run: TaskRun, pipeline: str) -> int:
+    """Return how many repairs that the pipeline's home calls open have a DAG run that is queued or at work."""
+    names = do_step("open_repairs", pipeline, run=run, connects=False)
+    ti, dag = context["ti"], dag_id("backfill", pipeline)
+    return int(ti.get_dr_count(dag_id=dag, run_ids=names, states=_ACTIVE_RUNS)) if names else 0
+
+
+def work_of(
+    step: str, needs: Sequence[str] = (), alone: Sequence[str] = (), *, counts_repairs: bool = False
+) -> Callable[..., Any]:
     """Return what Airflow calls for a task that does a step: a function of the pipeline's name and the step's own arguments.
 
     Args:
         needs: tasks before it whose results the step reads from its run.
+        alone: tasks of its DAG; a scheduled run waits for the next tick while one of them is at work for another run.
         counts_repairs: whether it has to know how many repairs are under way.
     """
 
     def work(pipeline: str, *arguments: Any) -> Any:
         context = get_current_context()
-        run = run_of(context, needs, repairs_of=pipeline if counts_repairs else None)
+        run = run_of(context, needs, alone)
+        if counts_repairs:
+            run = replace(run, active_repairs=_count_repairs(context, run, pipeline))
         return do_step(step, pipeline, *arguments, run=run, attempt=attempt_of(context))
 
     returned = get_type_hints(STEPS[step]).get("return")

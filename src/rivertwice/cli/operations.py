@@ -197,7 +197,7 @@ def upgrade(
 
 _ROTATE = (
     "take and prove a savepoint soon: those before the upgrade hold another definition's state (`rivertwice savepoint take {name}`, or the "
-    "DAG rotate__{name})"
+    "DAG care__{name})"
 )
 _SAME_STATE = (
     "savepoints from before hold the same state in its old layout: each can be restored, and is rewritten on the way"

@@ -116,7 +116,7 @@ def prove(frame: Frame, name: str, asked: dict[str, Any]) -> None:
 
 @savepoint.command(epilog=example("rivertwice savepoint prune flight_delays --keep 5"))
 @name_argument()
-@click.option("--keep", type=click.IntRange(1), help="Newest savepoints to keep; default: 12, as rotate__NAME keeps.")
+@click.option("--keep", type=click.IntRange(1), help="Newest savepoints to keep; default: 12, as care__NAME keeps.")
 @asks_first("old savepoints are deleted")
 @pass_frame
 def prune(frame: Frame, name: str, keep: int | None, consent: Consent) -> None:

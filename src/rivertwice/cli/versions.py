@@ -356,13 +356,16 @@ def drop(frame: Frame, name: str, consent: Consent) -> None:
 
 def end_alerts(settings: Settings, name: str, now: datetime) -> None:
     """Note that the alerts about a version that was dropped are over, and those about the runs that compared it."""
+    from rivertwice.acts import OPERATE
     from rivertwice.agent import TASK_FAILED, alerts_of
+    from rivertwice.tasks import ActTask, dag_id
 
     base = base_of(name)
+    subjects = {f"{dag_id(OPERATE, base)}.{task}" for task in ActTask.OF_SWITCH}
 
     def is_over(alert: Alert) -> bool:
         cause = alert.cause
-        is_of_switch = cause.kind == TASK_FAILED and cause.subject.startswith(f"switch__{base}.")
+        is_of_switch = cause.kind == TASK_FAILED and cause.subject in subjects
         return cause.pipeline == name or (cause.pipeline == base and is_of_switch)
 
     alerts_of(settings).resolve(is_over, f"{name} was dropped", now)

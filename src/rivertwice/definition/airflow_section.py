@@ -88,19 +88,21 @@ Schedule = Annotated[
 
 
 class Schedules(Strict):
-    """When each DAG of the pipeline starts by itself: cron in UTC, a duration, or none. `supervise` always watches."""
+    """When each work of the pipeline's DAGs starts by itself: cron in UTC, a duration, or none."""
 
-    archive: Schedule = Field(default="35 * * * *", description="The archive takes what is new in the log.")
-    backfill: Schedule = Field(default="45 2 * * *", description="Stale windows are recomputed and published.")
+    archive: Schedule = Field(default="35 * * * *", description="care__P: the archive takes what is new in the log.")
+    backfill: Schedule = Field(
+        default="45 2 * * *", description="backfill__P: stale windows are recomputed and published."
+    )
     correct: Schedule = Field(
         default="*/10 * * * *",
         description="With late.policy correct: backfill__P takes the windows of the late queue that are due.",
     )
-    reconcile: Schedule = Field(default="5 * * * *", description="Stream, served and truth are compared.")
+    reconcile: Schedule = Field(default="5 * * * *", description="reconcile__P: stream, served and truth are compared.")
     reconcile_full: Schedule = Field(
         default="25 3 * * 0", description="The next run of reconcile__P compares everything from the first batch on."
     )
-    rotate: Schedule = Field(default="*/15 * * * *", description="A savepoint is taken and proved.")
+    rotate: Schedule = Field(default="*/15 * * * *", description="care__P: a savepoint is taken and proved.")
 
 
 class SparkResources(Strict):
@@ -151,7 +153,7 @@ class SparkResources(Strict):
         return {**self.conf, **{setting: str(value) for setting, value in named.items() if value is not None}}
 
 
-DagVerb = Literal["supervise", "rotate", "archive", "reconcile", "backfill", "repair", "switch", "operate"]
+DagVerb = Literal["care", "reconcile", "backfill", "operate"]
 DAG_VERBS: tuple[DagVerb, ...] = get_args(DagVerb)
 
 

@@ -44,7 +44,7 @@ REMOVED: Mapping[tuple[str, ...], str] = {
         "stream",
         "catch_up",
     ): "only a person leaves a backlog to batch, with `rivertwice backfill catch-up NAME --by-batch`",
-    ("airflow", "schedules", "switch"): "`switch__NAME` runs when a person starts it",
+    ("airflow", "schedules", "switch"): "a version serves when a person starts `operate__NAME`",
 }
 """Fields that earlier releases knew, and what holds instead. A project may not have them. What is stored (a bundle, the frozen definition
 of a version) may, and is read without them."""

@@ -24,12 +24,12 @@ STEPS: Mapping[str, Callable[..., Any]] = {
         steps.find_planned,
         steps.publish_backfill,
         steps.await_served,
+        repair.open_repairs,
+        repair.is_repair,
         repair.may_repair,
         repair.may_ask_again,
         repair.find_smallest,
         repair.is_approval_wanted,
-        repair.plan_repair,
-        repair.check_repair,
         repair.close_repair,
         switch.choose_version,
         switch.check_comparison,
@@ -50,7 +50,15 @@ STEPS: Mapping[str, Callable[..., Any]] = {
 }
 
 IN_PLACE = frozenset(
-    {"is_proof_wanted", "is_approval_wanted", "report_failure", "report_stream_fault", "report_success"}
+    {
+        "is_proof_wanted",
+        "is_approval_wanted",
+        "is_repair",
+        "open_repairs",
+        "report_failure",
+        "report_stream_fault",
+        "report_success",
+    }
 )
 """Steps that read and write small files alone: an agent's server does them itself, where a process would cost more than the work. One of
 them follows every task that ends."""

@@ -9,8 +9,10 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict
 
+from rivertwice.acts import Act, ActName, acts_of
 from rivertwice.core import MARK, ConfigError, DefinitionError, Settings, base_of
 from rivertwice.definition import (
+    NO_SCHEDULE,
     AirflowSettings,
     Definition,
     DefinitionFiles,
@@ -18,6 +20,10 @@ from rivertwice.definition import (
     load_definition,
     load_draft,
 )
+from rivertwice.tasks.turns import find_most_frequent
+
+LONGEST_WATCH = "*/15 * * * *"
+"""A stream is watched from one run of `care__P` to the next; one whose watch failed is watched again after at most this time."""
 
 
 @dataclass(frozen=True)
@@ -105,16 +111,28 @@ class DagFacts(BaseModel):
             airflow=definition.airflow,
             plans_in_job=not definition.window.kind.is_aligned,
             corrects_late=definition.late.policy == "correct",
-            can_repair=wants_repair and definition.has_windows_of_their_own and "repair" in definition.airflow.dags,
+            can_repair=wants_repair and definition.has_windows_of_their_own and "backfill" in definition.airflow.dags,
         )
 
     @property
     def is_first_version(self) -> bool:
-        """Whether it is the pipeline's own, not a version beside it: such a one has no switch and no archive.
+        """Whether it is the pipeline's own, not a version beside it: such a one lets no version serve and extends no archive.
 
         The archive of a topic is one for all pipelines; the first version's DAG extends it, and the agent that of any other topic.
         """
         return base_of(self.name) == self.name
+
+    @property
+    def care_schedules(self) -> tuple[str, str, str]:
+        """Schedules of the rotation, of the archive, and of the DAG that does both and watches the stream in between."""
+        own = self.airflow.schedules
+        archive = own.archive if self.is_first_version else NO_SCHEDULE
+        return own.rotate, archive, find_most_frequent([own.rotate, archive, LONGEST_WATCH])
+
+    def acts_of(self, verb: str) -> list[Act[Any, Any]]:
+        """Return the acts that the pipeline's DAG of a verb does; a run that names none does the first."""
+        known = acts_of(verb, is_version=not self.is_first_version)
+        return [act for act in known.values() if self.can_repair or act.name != ActName.REPAIR]
 
 
 class FoundDag(BaseModel):

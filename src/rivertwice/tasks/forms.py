@@ -13,11 +13,11 @@ from datetime import datetime
 from typing import Any
 
 from rivertwice.acts import (
-    OF_DAG,
     OPERATE,
-    OPERATED,
     Act,
     Request,
+    acts_of,
+    fields_of,
     find_act,
     parse_form,
 )
@@ -32,6 +32,11 @@ class RunReason:
 
 
 MOVED = {
+    "supervise": "is now part of care__{0}, which watches the stream as long as it is not paused: unpause that DAG",
+    "rotate": "is now part of care__{0}: trigger that DAG with act savepoint.take and the same fields",
+    "archive": "is now part of care__{0}: trigger that DAG with act archive",
+    "repair": "is now part of backfill__{0}: trigger that DAG with act repair",
+    "switch": "is now an act of operate__{0}: trigger that DAG with act version.serve and the same fields",
     "restore": "is now an act of operate__{0}: trigger that DAG with act savepoint.restore and the same fields",
     "rewind": "is now an act of operate__{0}: trigger that DAG with act savepoint.rewind and the same fields",
     "reconcile_full": "is now part of reconcile__{0}: trigger that DAG with full",
@@ -62,12 +67,12 @@ def check_form(verb: str, conf: Mapping[str, Any], now: datetime | None, pipelin
     if verb in MOVED:
         message = f"{verb}__{pipeline or 'NAME'} {MOVED[verb].format(pipeline or 'NAME')}"
         raise RequestError(message)
-    if verb == OPERATE or verb in OF_DAG:
+    if acts_of(verb):
         read_form(verb, conf, pipeline, now)
 
 
 def read_form(verb: str, values: Mapping[str, Any], pipeline: str | None, now: datetime | None = None) -> Form:
-    """Check the form of a DAG.
+    """Check the form of a DAG; a field that another of its acts takes may be as the form shows it first.
 
     Args:
         pipeline: its name, which has to be typed for some acts; None: any name is taken.
@@ -76,12 +81,22 @@ def read_form(verb: str, values: Mapping[str, Any], pipeline: str | None, now: d
     Raises:
         RequestError: an unknown act, a field that the act needs and lacks, one that it does not take, or no confirmation.
     """
-    is_operate = verb == OPERATE
-    act = find_act(values.get("act", next(iter(OPERATED))), OPERATED) if is_operate else OF_DAG[verb]
-    own = {"act", "dry_run", "confirm"} if is_operate else {"dry_run"} if act.dry_run else set()
+    known = acts_of(verb, is_version=pipeline is not None and "." in safe_name(pipeline))
+    act = find_act(values.get("act", next(iter(known))), known)
+    own = {"confirm"} if verb == OPERATE else set()
+    own |= ({"act"} if len(acts_of(verb)) > 1 else set()) | (
+        {"dry_run"} if any(one.dry_run for one in known.values()) else set()
+    )
     dry_run = _flag_of(values, "dry_run") if "dry_run" in own else False
-    request = parse_form(act, {name: value for name, value in values.items() if name not in own}, pipeline or "", now)
-    if is_operate and act.confirm and not dry_run:
+    if dry_run and not act.dry_run:
+        message = f"{act.name} has no dry run; leave dry_run away"
+        raise RequestError(message)
+    taken = {each.name for each in fields_of(act.request)}
+    shown = {each.name: each.default for one in known.values() for each in fields_of(one.request)}
+    left = {name for name, value in values.items() if name not in taken and name in shown and value == shown[name]}
+    given = {name: value for name, value in values.items() if name not in own | left}
+    request = parse_form(act, given, pipeline or "", now)
+    if verb == OPERATE and act.confirm and not dry_run:
         _require_confirmed(values.get("confirm"), pipeline, act.confirm)
     return Form(act, request, dry_run)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from rivertwice.acts import OPERATE, World, do_stored, find_act
+from rivertwice.acts import OPERATE, ActName, World, do_stored, find_act
 from rivertwice.core import RequestError, Settings, utc_now
 from rivertwice.tasks.forms import read_form
 from rivertwice.tasks.names import request_of
@@ -21,13 +21,16 @@ log = logging.getLogger(__name__)
 
 
 class ActTask:
-    """The tasks that do an act: one that needs Spark runs in a job."""
+    """The tasks that do an act: one that needs Spark runs in a job; that another version serves is compared first, and asked of a person."""
 
-    IN_JOB, HERE = "job", "act"
+    IN_JOB, HERE, SWITCH = "job", "act", "version"
+    OF_SWITCH = (SWITCH, "comparison_wanted", "compare", "gate", "approve", "serve", "switched")
 
 
 def check_act(settings: Settings, run: TaskRun, pipeline: str) -> str:
     """Check the form, write what would happen into the log, and store the request; return its id, "" for a dry run.
+
+    That another version serves is no request that is stored: its name is returned.
 
     Raises:
         RequestError: the form is invalid, or the act would be refused.
@@ -35,6 +38,8 @@ def check_act(settings: Settings, run: TaskRun, pipeline: str) -> str:
     id_, now = request_of(run.run), utc_now()
     asked = read_form(OPERATE, run.params, pipeline)
     chosen = asked.act
+    if chosen.name == ActName.SERVE:  # its own tasks plan it
+        return chosen.name
     request = asked.request.model_copy(update={"reason": asked.request.reason or reason_of(run)})
     plan = chosen.plan(World(settings, run.asked_by, now), request)
     for line in plan.lines():
@@ -52,6 +57,8 @@ def check_act(settings: Settings, run: TaskRun, pipeline: str) -> str:
 
 def choose_task(settings: Settings, _run: TaskRun, pipeline: str, request: str) -> str:
     """Return the task that does the act."""
+    if request == ActName.SERVE:
+        return ActTask.SWITCH
     stored = StoredRequest.load(settings.pipeline(pipeline), request)
     return ActTask.IN_JOB if find_act(stored.act).needs_spark else ActTask.HERE
 
@@ -61,9 +68,9 @@ def do_act(settings: Settings, _run: TaskRun, pipeline: str, request: str) -> di
     return dict(do_stored(settings, pipeline, request, lambda line: log.info("%s", line)))
 
 
-def report_act(settings: Settings, _run: TaskRun, pipeline: str, request: str) -> dict[str, Any]:
+def report_act(settings: Settings, run: TaskRun, pipeline: str) -> dict[str, Any]:
     """Return what was asked for and what came of it; the request is done, so it is removed."""
-    home = settings.pipeline(pipeline)
+    home, request = settings.pipeline(pipeline), run.results["check"]
     stored = StoredRequest.load(home, request)
     log.info("%s of %s by %s: %s", stored.act, pipeline, stored.by, stored.result)
     StoredRequest.forget(home, request)

@@ -1,6 +1,6 @@
-"""What the tasks of `repair__P` do: find the smallest backfill, plan what was approved, look at the result, close the alert.
+"""What the tasks of `backfill__P` do in a run that repairs: find the smallest backfill, plan what was approved, close the alert.
 
-The backfill itself is that of `backfill__P`: computed, audited, published, awaited.
+Between them it is computed, audited, published and awaited as any other.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from rivertwice.acts import FoundRepair, PlanRequest, arguments_of, find_repair
-from rivertwice.core import RivertwiceError, Settings, iso_of_ms, utc_now
+from rivertwice.acts import ActName, FoundRepair, PlanRequest, Request, arguments_of, find_repair
+from rivertwice.core import RequestError, RivertwiceError, Settings, iso_of_ms, utc_now
 from rivertwice.tasks.forms import RunReason
 from rivertwice.tasks.names import is_reconcile_of, request_of
 from rivertwice.tasks.run import APPROVE, TaskFailedError, TaskRun, TaskSkippedError
@@ -47,7 +47,7 @@ def may_ask_again(settings: Settings, run: TaskRun, pipeline: str, closed: dict[
     ended_well = closed["outcome"] in (RepairOutcome.DONE, RepairOutcome.UNNEEDED)
     if not ended_well or found is None or not found.decision.wanted or not found.decision.asks:
         return False
-    return run.active_repairs <= 1  # this run is the one
+    return not run.active_repairs
 
 
 def find_smallest(settings: Settings, run: TaskRun, pipeline: str) -> dict[str, Any]:
@@ -59,7 +59,13 @@ def find_smallest(settings: Settings, run: TaskRun, pipeline: str) -> dict[str, 
     from rivertwice.backfill import explain_plan
     from rivertwice.upkeep import RepairRecord, Repairs
 
-    asked = form_of("repair", pipeline, run).request
+    asked = _asked_repair(pipeline, run)
+    if asked is None:
+        message = "this run repairs nothing"
+        raise TaskSkippedError(message)
+    if run.active_repairs:
+        message = f"another repair of {pipeline} is under way, or waits for a person"
+        raise TaskSkippedError(message)
     found = find_repair(settings, pipeline)
     if found is None or not found.decision.wanted:
         why = (
@@ -85,16 +91,44 @@ def find_smallest(settings: Settings, run: TaskRun, pipeline: str) -> dict[str, 
     }
 
 
+def open_repairs(settings: Settings, run: TaskRun, pipeline: str) -> list[str]:
+    """Return the DAG runs, other than this one, whose repair has not ended by its record; that a killed run has is never closed."""
+    from rivertwice.upkeep import Repairs
+
+    return [each.id for each in Repairs(settings.pipeline(pipeline)).read() if each.is_open and each.id != run.run]
+
+
+def is_repair(_settings: Settings, run: TaskRun, pipeline: str) -> bool:
+    """Say whether the run repairs what a reconcile found."""
+    return _asked_repair(pipeline, run) is not None
+
+
 def is_approval_wanted(_settings: Settings, _run: TaskRun, _pipeline: str, found: dict[str, Any]) -> bool:
     """Say whether a person has to approve."""
     return bool(found["asks"])
 
 
-def plan_repair(settings: Settings, run: TaskRun, pipeline: str, found: dict[str, Any]) -> str:
+def _found(run: TaskRun, pipeline: str) -> dict[str, Any] | None:
+    """Return what the run proposed; None: there is nothing to repair.
+
+    Raises:
+        RequestError: the pipeline's DAG repairs nothing.
+    """
+    if "find" not in run.results:
+        message = f"no repair of {pipeline} is looked for: its definition says compare: false or repair: {{policy: off}}, or its windows have no backfill of their own"
+        raise RequestError(message)
+    found: dict[str, Any] | None = run.results["find"]
+    return found
+
+
+def plan_repair(settings: Settings, run: TaskRun, pipeline: str) -> str:
     """Plan what was approved and still differs, and return the backfill's id; an empty text: nothing does any more."""
     from rivertwice.backfill import explain_plan, save_plan
     from rivertwice.upkeep import plan_approved
 
+    found = _found(run, pipeline)
+    if found is None:
+        return ""
     proposal = _approved(run, found)
     _begin(settings, run, pipeline, found)
     made = plan_approved(settings, pipeline, proposal, _reason(run, found))
@@ -106,10 +140,13 @@ def plan_repair(settings: Settings, run: TaskRun, pipeline: str, found: dict[str
     return str(save_plan(settings.pipeline(pipeline), made).id)
 
 
-def check_repair(settings: Settings, run: TaskRun, pipeline: str, found: dict[str, Any]) -> list[str]:
+def check_repair(settings: Settings, run: TaskRun, pipeline: str) -> list[str]:
     """Return the arguments of the job that plans the sessions that were approved; none if none differs any more."""
     from rivertwice.upkeep import sessions_still_differ
 
+    found = _found(run, pipeline)
+    if found is None:
+        return []
     proposal = _approved(run, found)
     _begin(settings, run, pipeline, found)
     if not sessions_still_differ(settings, pipeline, proposal):
@@ -231,6 +268,11 @@ def under_repair(settings: Settings, run: TaskRun, pipeline: str) -> frozenset[s
 
     kinds = Repairs(settings.pipeline(pipeline)).kinds_at_work
     return kinds if run.active_repairs else frozenset()
+
+
+def _asked_repair(pipeline: str, run: TaskRun) -> Request | None:
+    form = form_of("backfill", pipeline, run)
+    return form.request if form.act.name == ActName.REPAIR else None
 
 
 def _find_if_possible(settings: Settings, pipeline: str) -> FoundRepair | None:

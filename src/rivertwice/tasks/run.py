@@ -50,7 +50,8 @@ class TaskRun:
         user: name of the person who asked for the run; "": Airflow itself did.
         params: values of the form.
         results: what tasks before it returned, by their ids; those that the work needs although they may have been skipped.
-        active_repairs: runs of the pipeline's `repair` that are queued or at work.
+        active_repairs: repairs of the pipeline, other than this run, whose DAG run is queued or at work; it may wait for a person.
+        at_work: tasks that the work asked about, of this run or another of the DAG, that are at work or about to be.
     """
 
     dag: str
@@ -62,6 +63,7 @@ class TaskRun:
     params: Mapping[str, Any] = field(default_factory=dict)
     results: Mapping[str, Any] = field(default_factory=dict)
     active_repairs: int = 0
+    at_work: int = 0
 
     @property
     def asked_by(self) -> str:

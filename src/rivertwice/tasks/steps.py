@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from rivertwice.acts import LATE, PlanRequest, RecomputeRequest, arguments_of
+from rivertwice.acts import CARE, LATE, ActName, PlanRequest, RecomputeRequest, arguments_of
 from rivertwice.core import RequestError, Settings, utc_now
 from rivertwice.tasks.forms import Form, RunReason, read_form
 from rivertwice.tasks.names import is_reconcile_of, request_of
@@ -33,11 +33,16 @@ log = logging.getLogger(__name__)
 SERVED_PATIENCE = 180.0
 
 
-def take_savepoint(settings: Settings, run: TaskRun, pipeline: str) -> str:
-    """Take a savepoint and return its id; a scheduled rotation of a stream that never committed is skipped."""
+def take_savepoint(settings: Settings, run: TaskRun, pipeline: str, due: str, often: str) -> str:
+    """Take a savepoint and return its id; a scheduled rotation of a stream that never committed is skipped.
+
+    Args:
+        due: the schedule of rotations.
+        often: that of the DAG.
+    """
     from rivertwice.savepoint import take_savepoint as take
 
-    asked = form_of("rotate", pipeline, run).request
+    asked = _asked_of_care(ActName.TAKE, run, pipeline, due, often)
     _skip_if_nothing_committed(settings, pipeline, run)
     savepoint = take(settings, pipeline, now=utc_now(), reason=asked.reason or reason_of(run))
     if not run.is_scheduled:
@@ -51,11 +56,12 @@ def is_proof_wanted(_settings: Settings, run: TaskRun, _pipeline: str, _savepoin
     return bool(run.params["prove"])
 
 
-def prune_savepoints(settings: Settings, run: TaskRun, pipeline: str) -> list[str]:
-    """Remove the savepoints that are not protected; return their ids."""
+def prune_savepoints(settings: Settings, run: TaskRun, pipeline: str, due: str, often: str) -> list[str]:
+    """Remove the savepoints that are not protected, in a run that takes one; return their ids."""
     from rivertwice.savepoint import KEPT
     from rivertwice.savepoint import prune_savepoints as prune
 
+    _asked_of_care(ActName.TAKE, run, pipeline, due, often)
     _skip_if_nothing_committed(settings, pipeline, run)
     report = prune(settings.pipeline(pipeline), keep=KEPT, now=utc_now())
     for warning in report.damaged.values():
@@ -83,11 +89,35 @@ def report_rotation(settings: Settings, _run: TaskRun, pipeline: str, savepoint:
     return Rotation(savepoint, status, len(savepoints))
 
 
-def check_archive(settings: Settings, run: TaskRun, pipeline: str) -> list[str]:
-    """Check the form and return the arguments of the archive job."""
-    form_of("archive", pipeline, run)
+def check_archive(settings: Settings, run: TaskRun, pipeline: str, due: str, often: str) -> list[str]:
+    """Check the form and return the arguments of the archive job.
+
+    Args:
+        due: the schedule of the archive.
+        often: that of the DAG.
+    """
+    _asked_of_care(ActName.ARCHIVE, run, pipeline, due, often)
     _skip_if_nothing_committed(settings, pipeline, run)
     return ["--pipeline", pipeline]
+
+
+def _asked_of_care(act: str, run: TaskRun, pipeline: str, due: str, often: str) -> Any:
+    """Return the request of a run of `care__P` for one of its acts; a scheduled run does each act that is due.
+
+    Raises:
+        TaskSkippedError: the run is not for this act, or another run does it still.
+    """
+    form = form_of(CARE, pipeline, run)
+    if not run.is_scheduled:
+        if form.act.name != act:
+            message = f"this run is asked for {form.act.name} alone"
+            raise TaskSkippedError(message)
+        return form.request
+    if not is_turn_of(due, often, run.due_at):
+        message = f"{act} of {pipeline} is not due; its schedule: {due}"
+        raise TaskSkippedError(message)
+    _skip_if_at_work(pipeline, run)
+    return form.request
 
 
 def check_reconcile(settings: Settings, run: TaskRun, pipeline: str, rare: str, often: str) -> list[str]:
@@ -161,8 +191,12 @@ def plan_backfill(settings: Settings, run: TaskRun, pipeline: str, rare: str, of
         often: the schedule by which the late queue is; `none`: there is no such queue.
     """
     from rivertwice.backfill import plan_if_needed, save_plan
+    from rivertwice.tasks.repair import plan_repair
 
     form = form_of("backfill", pipeline, run)
+    if form.act.name == ActName.REPAIR:
+        return plan_repair(settings, run, pipeline)
+    _skip_if_at_work(pipeline, run)
     asked = _in_its_turn(form.request, rare, often, run)
     _skip_if_nothing_committed(settings, pipeline, run)
     plan = plan_if_needed(settings, asked.to_plan(utc_now(), reason_of(run)), _no_spark, log.info)
@@ -181,8 +215,12 @@ def check_backfill(settings: Settings, run: TaskRun, pipeline: str, rare: str, o
     The arguments are those of `plan_backfill`; sessions have no late queue.
     """
     from rivertwice.backfill import find_nothing_stale
+    from rivertwice.tasks.repair import check_repair
 
     form = form_of("backfill", pipeline, run)
+    if form.act.name == ActName.REPAIR:
+        return check_repair(settings, run, pipeline)
+    _skip_if_at_work(pipeline, run)
     asked = _in_its_turn(form.request, rare, often, run)
     _skip_if_nothing_committed(settings, pipeline, run)
     if asked.scope == LATE:
@@ -250,6 +288,13 @@ def form_of(verb: str, pipeline: str, run: TaskRun) -> Form:
 def reason_of(run: TaskRun) -> str:
     """Return the reason of a run whose form has none."""
     return RunReason.SCHEDULED if run.is_scheduled else RunReason.MANUAL
+
+
+def _skip_if_at_work(pipeline: str, run: TaskRun) -> None:
+    """Skip a scheduled run while another one does the same: what that leaves is due at the next tick."""
+    if run.is_scheduled and run.at_work:
+        message = f"another run of {run.dag} is at work on {pipeline}; what it leaves is for the next run"
+        raise TaskSkippedError(message)
 
 
 def _skip_if_nothing_committed(settings: Settings, pipeline: str, run: TaskRun) -> None:

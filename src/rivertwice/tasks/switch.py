@@ -1,4 +1,4 @@
-"""What the tasks of `switch__P` do: choose a version, read the comparison of this run, let the version serve, report."""
+"""What the tasks of `operate__P` do that let another version serve: choose it, read the comparison of this run, let the version serve, report."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from rivertwice.acts import OPERATE
 from rivertwice.core import RequestError, Settings, utc_now
 from rivertwice.tasks.forms import RunReason
 from rivertwice.tasks.names import comparisons
@@ -61,7 +62,7 @@ def choose_version(settings: Settings, run: TaskRun, pipeline: str) -> AskedSwit
     """Check the form and return which version shall serve."""
     from rivertwice.versions import choose_version as choose
 
-    asked: Any = form_of("switch", pipeline, run).request
+    asked: Any = form_of(OPERATE, pipeline, run).request
     choice = choose(settings, pipeline, asked.version or "")
     if choice.different:
         require_reason(choice.version, choice.different, asked.reason)

@@ -1,15 +1,17 @@
-"""Which of a DAG's two schedules a scheduled run is for. Pure.
+"""Which of a DAG's schedules a scheduled run is for. Pure.
 
-A DAG that does one thing often and another rarely (a reconcile of what changed, a full one) has one timetable, the frequent one's. A
-run does the rare thing if a tick of the rare schedule has passed since the timetable's last tick. Airflow's
+A DAG that does one thing often and another rarely (a reconcile of what changed, a full one) has one timetable, the most frequent one's.
+A run does the rare thing if a tick of the rare schedule has passed since the timetable's last tick. Airflow's
 `MultipleCronTriggerTimetable` takes no durations, and does not say to a run which of its expressions it is for.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
+from functools import cache
 
-from croniter import croniter
+from croniter import croniter, croniter_range
 
 from rivertwice.core import EPOCH
 from rivertwice.definition import NO_SCHEDULE, is_cron, parse_duration
@@ -30,3 +32,19 @@ def is_turn_of(rare: str, often: str, at: datetime) -> bool:
         return bool(croniter(rare, at + timedelta(seconds=1)).get_prev(datetime) > last)
     every = parse_duration(rare)
     return (at - EPOCH) // every > (last - EPOCH) // every
+
+
+def find_most_frequent(schedules: Sequence[str]) -> str:
+    """Return the schedule with the most ticks a day; of equal ones the first. `none` has no tick. Pure."""
+    return max(schedules, key=_ticks_a_day)
+
+
+@cache
+def _ticks_a_day(schedule: str) -> float:
+    if schedule == NO_SCHEDULE:
+        return 0.0
+    if not is_cron(schedule):
+        return timedelta(days=1) / parse_duration(schedule)
+    days = 7  # a cron expression may be about some days alone
+    ticks = croniter_range(EPOCH, EPOCH + timedelta(days=days), schedule)
+    return sum(1 for _ in ticks) / days

@@ -156,6 +156,11 @@ class RepairRecord:
     note: str = ""
 
     @property
+    def is_open(self) -> bool:
+        """Whether it waits for a person, or is at work."""
+        return self.outcome in (RepairOutcome.WAITING, RepairOutcome.RUNNING)
+
+    @property
     def before(self) -> str:
         """Rows that were wrong when it was proposed, in words."""
         return count_rows(self.proposal.rows)

@@ -56,7 +56,7 @@ def connect(monkeypatch: pytest.MonkeyPatch) -> Connect:
 @pytest.mark.parametrize("broken", [0, 1, 3])
 def test_a_server_error_starts_one_run_and_tells_its_id(connect: Connect, broken: int, keeps: bool) -> None:
     airflow = Airflow(broken, keeps=keeps)
-    assert [connect(airflow).trigger("rotate__p")] == airflow.runs
+    assert [connect(airflow).trigger("care__p")] == airflow.runs
     assert airflow.asked == (1 if broken == 0 else 2 if keeps else broken + 1)
 
 
@@ -70,10 +70,10 @@ def test_a_refusal_and_a_server_that_stays_broken_are_told_apart(connect: Connec
     def other(request: httpx.Request) -> httpx.Response:
         return refuse(request) if request.method == "POST" else httpx.Response(404, json={})
 
-    with pytest.raises(RequestError, match="refuses to start rotate__p: paused"):
-        connect(other).trigger("rotate__p")
+    with pytest.raises(RequestError, match="refuses to start care__p: paused"):
+        connect(other).trigger("care__p")
     with pytest.raises(ServiceError, match="HTTP 500"):
-        connect(Airflow(99, keeps=False)).trigger("rotate__p")
+        connect(Airflow(99, keeps=False)).trigger("care__p")
 
 
 def test_a_question_is_one_once_the_task_waits_for_its_answer(connect: Connect) -> None:
@@ -92,19 +92,19 @@ def test_a_question_is_one_once_the_task_waits_for_its_answer(connect: Connect) 
         return httpx.Response(200, json={"task_instances": [task]})
 
     airflow = connect(ask)
-    assert airflow.question("switch__p", "r1", "approve") is None
+    assert airflow.question("operate__p", "r1", "approve") is None
     state[0] = "awaiting_input"
-    assert airflow.question("switch__p", "r1", "report") is None
-    assert airflow.question("switch__p", "r1", "approve") is None  # an answer in these seconds is lost
+    assert airflow.question("operate__p", "r1", "report") is None
+    assert airflow.question("operate__p", "r1", "approve") is None  # an answer in these seconds is lost
     created[0] = "2026-01-01T00:00:00.123Z"
-    asked = airflow.question("switch__p", "r1", "approve")
+    asked = airflow.question("operate__p", "r1", "approve")
     assert asked is not None
     assert asked["subject"] == "Let p@v2 serve?"
-    airflow.answer("switch__p", "r1", "approve", "Approve")
+    airflow.answer("operate__p", "r1", "approve", "Approve")
     assert answers == [{"chosen_options": ["Approve"], "params_input": {}}]
-    assert airflow.question("switch__p", "r1", "approve") is None
+    assert airflow.question("operate__p", "r1", "approve") is None
     with pytest.raises(ServiceError, match="answered already"):
-        airflow.answer("switch__p", "r1", "approve", "Approve")
+        airflow.answer("operate__p", "r1", "approve", "Approve")
 
 
 def test_a_wait_that_ends_too_early_names_the_tasks_it_waits_for(connect: Connect) -> None:
@@ -120,4 +120,4 @@ def test_a_wait_that_ends_too_early_names_the_tasks_it_waits_for(connect: Connec
         return httpx.Response(200, json={"state": "running"})
 
     with pytest.raises(ServiceError, match=r"r1 is still running after 0 s \(approve awaiting_input\)"):
-        connect(ask).wait("switch__p", "r1", 0)
+        connect(ask).wait("operate__p", "r1", 0)

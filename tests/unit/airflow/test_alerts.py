@@ -133,7 +133,7 @@ def test_a_stream_that_the_agent_has_given_up_is_told_by_the_agent_alone(setting
     page(settings, "schema", P, "the definition is not acceptable", utc_now())
     Sender(settings).run_pass()
     for status in ("given_up", "driver_down"):
-        fail("watch", failed(StreamFaultError(status, "the agent has stopped retrying")), dag="supervise")
+        fail("watch", failed(StreamFaultError(status, "the agent has stopped retrying")), dag="care")
     assert hook.told() == [("schema", "firing")]
 
 
@@ -141,7 +141,7 @@ def test_a_stream_that_the_agent_has_given_up_is_told_by_the_agent_alone(setting
 @pytest.mark.airflow
 def test_a_dead_agent_is_one_alert_of_all_pipelines(settings: Settings, hook: Hook) -> None:
     for _ in range(6):
-        fail("watch", failed(StreamFaultError("agent_dead", "the agent last spoke 90 s ago")), dag="supervise")
+        fail("watch", failed(StreamFaultError("agent_dead", "the agent last spoke 90 s ago")), dag="care")
     assert [(one["kind"], one["pipeline"]) for one in hook.taken] == [("agent_dead", None)]
     assert hook.taken[0]["next"].endswith(" agent start")
     page_over(settings, {"agent_dead"}, None, "agent pid 1 runs", utc_now())
@@ -151,8 +151,8 @@ def test_a_dead_agent_is_one_alert_of_all_pipelines(settings: Settings, hook: Ho
 
 @pytest.mark.airflow
 def test_an_epoch_that_ends_well_is_the_end_of_what_the_watch_reported(settings: Settings, hook: Hook) -> None:
-    fail("watch", failed(StreamFaultError("driver_down", "no driver")), dag="supervise")
-    end_well(settings, "watch", dag="supervise", watched=True)
+    fail("watch", failed(StreamFaultError("driver_down", "no driver")), dag="care")
+    end_well(settings, "watch", dag="care", watched=True)
     assert hook.told() == [("driver_down", "firing"), ("driver_down", "resolved")]
 
 

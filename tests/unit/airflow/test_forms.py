@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rivertwice.acts import OF_DAG, OPERATED, fields_of
+from rivertwice.acts import OPERATE, acts_of, fields_of
 from rivertwice.airflow.form_check import find_refusal
 from rivertwice.airflow.forms import params_of
 from rivertwice.core.errors import RequestError
 from rivertwice.tasks.forms import check_form, read_form
 
+OPERATED = acts_of(OPERATE)
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 FORM: dict[str, Any] = {"scope": "stale", "start": None, "end": None, "reason": "", "dry_run": False}
 JUNE = {"start": "2013-06-30T04:00:00Z", "end": "2013-07-02T04:00:00Z"}
@@ -29,6 +30,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "dead.amend": {"place": "2@117", "value": "x", "reason": "why"},
     "dead.discard": {"kind": "schema", "reason": "why"},
     "operation.abandon": {"reason": "why"},
+    "version.serve": {"version": "p@v2"},
 }
 
 
@@ -75,6 +77,11 @@ def test_the_api_server_refuses_a_form_with_its_reason() -> None:
 @pytest.mark.parametrize(
     ("verb", "where"),
     [
+        ("supervise", "part of care__p, which watches the stream as long as it is not paused: unpause that DAG"),
+        ("rotate", "part of care__p: trigger that DAG with act savepoint.take and the same fields"),
+        ("archive", "part of care__p: trigger that DAG with act archive"),
+        ("repair", "part of backfill__p: trigger that DAG with act repair"),
+        ("switch", "an act of operate__p: trigger that DAG with act version.serve and the same fields"),
         ("restore", "an act of operate__p: trigger that DAG with act savepoint.restore and the same fields"),
         ("rewind", "an act of operate__p: trigger that DAG with act savepoint.rewind and the same fields"),
         ("reconcile_full", "part of reconcile__p: trigger that DAG with full"),
@@ -90,6 +97,10 @@ def test_a_dag_that_is_gone_says_where_its_work_went(verb: str, where: str) -> N
     [
         ("operate", {"act": "savepoint.restore", "confirm": "p"}),
         ("operate", {"act": "savepoint.rewind", "confirm": "p"}),
+        ("operate", {"act": "version.serve", "version": "p@v2"}),
+        ("care", {"act": "savepoint.take", "prove": False}),
+        ("care", {"act": "archive"}),
+        ("backfill", {"act": "repair"}),
         ("reconcile", {"full": True}),
         ("backfill", {"scope": "late"}),
     ],
@@ -142,8 +153,8 @@ def backfill(**values: Any) -> Any:
 @pytest.mark.parametrize("empty", [None, ""])
 def test_a_reason_may_be_left_out(empty: str | None) -> None:
     assert backfill(reason=empty).request.reason == ""
-    assert read_form("rotate", {"prove": True, "reason": empty}, "p").request.reason == ""
-    assert read_form("rotate", {"prove": True}, "p").request.reason == ""
+    assert read_form("care", {"prove": True, "reason": empty}, "p").request.reason == ""
+    assert read_form("care", {"prove": True}, "p").request.reason == ""
 
 
 def test_an_empty_form_asks_for_what_the_newest_reconcile_found_wanting() -> None:
@@ -205,16 +216,16 @@ def test_a_reconcile_without_a_range_is_of_everything_closed() -> None:
 
 
 def test_a_rotation_takes_a_flag_and_a_reason_only() -> None:
-    asked: Any = read_form("rotate", {"prove": False, "reason": ""}, "p").request
+    asked: Any = read_form("care", {"prove": False, "reason": ""}, "p").request
     assert asked.prove is False
     with pytest.raises(RequestError, match="does not take 'savepoint'"):
-        read_form("rotate", {"savepoint": "../x"}, "p")
+        read_form("care", {"savepoint": "../x"}, "p")
 
 
 def test_the_archive_takes_a_reason_only() -> None:
-    assert read_form("archive", {}, "p").request.reason == ""
+    assert read_form("care", {"act": "archive"}, "p").request.reason == ""
     with pytest.raises(RequestError, match=r"it takes: reason$"):
-        read_form("archive", {"topic": "flights"}, "p")
+        read_form("care", {"act": "archive", "topic": "flights"}, "p")
 
 
 @pytest.mark.proves("howto-airflow.md#what-a-form-refuses")
@@ -227,9 +238,22 @@ def test_a_range_needs_two_instants_in_order(start: str, end: str) -> None:
     assert asked.range is None or asked.start < asked.end
 
 
-@pytest.mark.parametrize("verb", [*OF_DAG, "supervise"])
-def test_a_form_sent_as_it_opens_passes_the_check_before_a_run_exists(verb: str) -> None:
+@pytest.mark.parametrize(
+    ("verb", "act"), [(verb, act) for verb in ("care", "reconcile", "backfill") for act in acts_of(verb)]
+)
+def test_a_form_sent_as_it_opens_passes_the_check_before_a_run_exists(verb: str, act: str) -> None:
+    """Whichever of the DAG's acts is chosen: what another act takes is as the form shows it."""
     check_form(verb, {}, NOW)
-    check_form(
-        verb, {name: each.value for name, each in params_of(OF_DAG[verb]).items()} if verb in OF_DAG else {}, NOW
-    )
+    opened = {name: each.value for name, each in params_of(verb, list(acts_of(verb).values()), "p").items()}
+    check_form(verb, opened | ({"act": act} if "act" in opened else {}), NOW)
+
+
+@pytest.mark.parametrize(("verb", "act"), [("care", "archive"), ("operate", "version.serve")])
+def test_what_is_about_all_versions_is_no_act_of_one(verb: str, act: str) -> None:
+    with pytest.raises(RequestError, match=f"act '{act}' is not one of"):
+        check_form(verb, {"act": act}, NOW, "p.v2")
+
+
+def test_an_act_without_a_dry_run_is_not_done_as_if_it_were_one() -> None:
+    with pytest.raises(RequestError, match="repair has no dry run; leave dry_run away"):
+        check_form("backfill", {"act": "repair", "dry_run": True}, NOW)

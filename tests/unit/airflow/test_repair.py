@@ -1,4 +1,4 @@
-"""A run of `repair__P`: what it proposes, what a person's answer leads to, and how its alert ends."""
+"""A run of `backfill__P` that repairs: what it proposes, what a person's answer leads to, and how its alert ends."""
 
 from __future__ import annotations
 
@@ -45,28 +45,29 @@ DEFECT = AlertCause("p", "defect")
 
 
 class Run:
-    """A run of `repair__p` as Airflow hands it to its tasks; what Spark and a person do is given."""
+    """A run of `backfill__p` with act `repair` as Airflow hands it to its tasks; what Spark and a person do is given."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        from rivertwice.airflow.dags import repair_dag
+        from rivertwice.airflow.dags import backfill_dag
 
         monkeypatch.setattr("rivertwice.backfill.observe._in_kafka", lambda *_: {0: (0, 200)})
         self.settings, self.home, self.bundle = make_home(folder)
         for name, value in self.settings.to_env().items():
             monkeypatch.setenv(name, value)
         self.store = alerts_of(self.settings)
-        self.dag = repair_dag(self.settings, DagFacts.of(load_definition(self.settings.definition_folder("p"))))
+        self.dag = backfill_dag(self.settings, DagFacts.of(load_definition(self.settings.definition_folder("p"))))
         self.xcoms: dict[str, Any] = {}
         self.active = 0
         self.pushed: dict[str, Any] = {}
         self.context: dict[str, Any] = {
-            "dag_run": SimpleNamespace(dag_id=self.dag.dag_id, run_id=RUN, run_type="manual", conf={}),
+            "dag_run": SimpleNamespace(dag_id=self.dag.dag_id, run_id=RUN, run_type="manual", conf={"act": "repair"}),
             "params": {"reason": None},
             "ti": SimpleNamespace(
                 map_index=-1,
                 xcom_pull=lambda task_ids: self.xcoms.get(task_ids),
                 xcom_push=lambda key, value: self.pushed.update({key: value}),
                 get_dr_count=lambda **_: self.active,
+                get_ti_count=lambda **_: 0,
             ),
         }
         monkeypatch.setattr("rivertwice.airflow.work.get_current_context", lambda: self.context)
@@ -112,7 +113,7 @@ class Run:
         return self.xcoms[task]
 
     def task_run(self) -> TaskRun:
-        return run_of(self.context, repairs_of="p")
+        return replace(run_of(self.context), active_repairs=self.active)
 
     def step(self, step: str, *arguments: Any) -> Any:
         return do_step(step, "p", *arguments, run=self.task_run())
@@ -122,7 +123,7 @@ class Run:
 
     def answered(self, answer: dict[str, Any]) -> str:
         self.xcoms["approve"] = answer
-        return str(self.do("plan", "p", self.xcoms["find"]))
+        return str(self.do("plan", "p", "45 2 * * *", "none"))
 
     def verified(self, verdicts: list[tuple[int, str]]) -> None:
         self.xcoms["publish"] = read_sequence(self.home)[-1].seq
@@ -190,7 +191,7 @@ def test_late_rows_within_the_budget_are_repaired_by_themselves(run: Run) -> Non
     run.reconcile("rc-1", [(0, "LATE")])
     found = run.do("find", "p")
     assert run.do("approval_wanted", "p", found) is False
-    backfill = str(run.do("plan", "p", found))
+    backfill = str(run.do("plan", "p", "45 2 * * *", "none"))
     run.publish((0, 1), backfill=backfill)
     run.verified([(0, "AGREES")])
     assert run.do("close", "p")["by"] == "Airflow, as repair: {policy: automatic} allows"
@@ -296,16 +297,16 @@ def test_a_declined_repair_is_acknowledged_and_not_asked_for_again(run: Run) -> 
 @pytest.mark.parametrize(
     ("found", "policy", "active", "asks"),
     [
-        ([(0, "AGREES"), (3, "LATE")], "ask", 1, True),
-        ([(0, "AGREES"), (3, "AGREES")], "ask", 1, False),
+        ([(0, "AGREES"), (3, "LATE")], "ask", 0, True),
+        ([(0, "AGREES"), (3, "AGREES")], "ask", 0, False),
         (
             [(0, "AGREES"), (3, "LATE")],
             "automatic",
-            1,
+            0,
             False,
         ),  # else it would never end where records are late all the time
-        ([(0, "AGREES"), (3, "DEFECT")], "automatic", 1, True),
-        ([(0, "AGREES"), (3, "LATE")], "ask", 2, False),
+        ([(0, "AGREES"), (3, "DEFECT")], "automatic", 0, True),
+        ([(0, "AGREES"), (3, "LATE")], "ask", 1, False),
     ],
 )
 def test_what_the_reconcile_of_a_repair_found_beyond_it_is_asked_for(
@@ -381,4 +382,4 @@ def test_a_repair_without_an_approval_plans_nothing(run: Run) -> None:
     run.do("find", "p")
     run.xcoms["approve"] = NO
     with pytest.raises(AirflowFailException, match="was not approved"):
-        run.do("plan", "p", run.xcoms["find"])
+        run.do("plan", "p", "45 2 * * *", "none")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,12 +19,14 @@ from hypothesis import strategies as st
 from rivertwice.acts import arguments_of, find_act, job, parse_request
 from rivertwice.airflow.work import do_step
 from rivertwice.core.instants import parse_iso
-from rivertwice.tasks.turns import is_turn_of
+from rivertwice.tasks.run import TaskRun
+from rivertwice.tasks.turns import find_most_frequent, is_turn_of
+from rivertwice.tasks.watched import Watched
 
 DUE = datetime(2026, 11, 22, 3, 25, tzinfo=UTC)
 FIRST_TASKS: dict[str, Callable[[str], object]] = {
-    "rotate": lambda name: do_step("take_savepoint", name),
-    "archive": lambda name: do_step("check_archive", name),
+    "rotate": lambda name: do_step("take_savepoint", name, "*/5 * * * *", "*/5 * * * *"),
+    "archive": lambda name: do_step("check_archive", name, "25 * * * *", "*/5 * * * *"),
     "reconcile": lambda name: do_step("check_reconcile", name, "25 3 * * 0", "5 * * * *"),
     "backfill": lambda name: do_step("plan_backfill", name, "45 2 * * *", "none"),
     "backfill of sessions": lambda name: do_step("check_backfill", name, "45 2 * * *", "none"),
@@ -91,6 +94,58 @@ def test_no_tick_of_the_rare_schedule_is_lost_or_taken_twice(day: int, often: st
     first = start.replace(minute=5) if often[0] == "5" else start.replace(minute=0)
     ticks = [first + n * step for n in range(int(timedelta(days=1) / step))]
     assert sum(is_turn_of("45 2 * * *", often, at) for at in ticks) == 1
+
+
+def test_care_does_what_is_due_and_what_is_asked_for(
+    asked: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rivertwice.tasks.steps._skip_if_nothing_committed", lambda *_: None)
+    asked("scheduled")
+    assert do_step("check_archive", "flight_delays", "25 * * * *", "*/5 * * * *") == ["--pipeline", "flight_delays"]
+    with pytest.raises(
+        AirflowSkipException, match=r"archive of flight_delays is not due; its schedule: 35 \* \* \* \*"
+    ):
+        do_step("check_archive", "flight_delays", "35 * * * *", "*/5 * * * *")
+    asked("manual")
+    with pytest.raises(AirflowSkipException, match=r"this run is asked for savepoint.take alone"):
+        do_step("check_archive", "flight_delays", "25 * * * *", "*/5 * * * *")
+
+
+@pytest.mark.parametrize(("is_scheduled", "skipped"), [(True, True), (False, False)])
+def test_a_scheduled_run_leaves_to_the_next_what_another_is_at_work_on(
+    asked: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, is_scheduled: bool, skipped: bool
+) -> None:
+    monkeypatch.setattr("rivertwice.tasks.steps._skip_if_nothing_committed", lambda *_: None)
+    monkeypatch.setattr("rivertwice.backfill.plan_if_needed", lambda *_: None, raising=False)
+    run = TaskRun("backfill__flight_delays", "r", "plan", DUE, is_scheduled=is_scheduled, at_work=1)
+    with pytest.raises(AirflowSkipException, match="is at work on flight_delays") if skipped else nullcontext():
+        assert do_step("plan_backfill", "flight_delays", "25 3 * * *", "none", run=run) == ""
+
+
+@pytest.mark.parametrize(
+    ("schedules", "most"),
+    [
+        (["*/15 * * * *", "35 * * * *"], "*/15 * * * *"),
+        (["@hourly", "none", "*/15 * * * *"], "*/15 * * * *"),
+        (["6 hours", "10 minutes", "*/15 * * * *"], "10 minutes"),
+        (["none", "*/5 * * * *", "*/15 * * * *"], "*/5 * * * *"),
+        (["*/1 9-17 * * 1-5", "35 * * * *", "*/15 * * * *"], "*/1 9-17 * * 1-5"),
+    ],
+)
+def test_a_dag_of_several_schedules_follows_the_most_frequent(schedules: list[str], most: str) -> None:
+    assert find_most_frequent(schedules) == most
+
+
+@pytest.mark.parametrize(
+    ("schedule", "at", "tick"),
+    [
+        ("*/15 * * * *", "2026-11-22T03:15:00Z", "2026-11-22T03:30:00Z"),
+        ("35 * * * *", "2026-11-22T03:35:00Z", "2026-11-22T04:35:00Z"),
+        ("10 minutes", "2026-11-22T03:03:07Z", "2026-11-22T03:13:07Z"),
+    ],
+)
+def test_a_watch_ends_at_the_next_tick(schedule: str, at: str, tick: str) -> None:
+    assert Watched.until(schedule, parse_iso(at)) == parse_iso(tick)
 
 
 def test_a_scheduled_reconcile_in_its_turn_compares_everything(

@@ -1,4 +1,4 @@
-"""A run of `switch__P`: which version, whether it is compared, what a person is asked, and what lets it serve."""
+"""A run of `operate__P` that lets a version serve: which version, whether it is compared, what a person is asked, and what lets it serve."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ YES = {"chosen_options": ["Approve"], "responded_by_user": {"id": "1", "name": "
 
 
 class Run:
-    """A run of `switch__p` as Airflow hands it to its tasks; what the tasks `compare` and `approve` do is given."""
+    """A run of `operate__p` with act `version.serve` as Airflow hands it to its tasks; what the tasks `compare` and `approve` do is given."""
 
     def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-        from rivertwice.airflow.dags import switch_dag
+        from rivertwice.airflow.dags import operate_dag
 
         for name, value in world.settings.to_env().items():
             monkeypatch.setenv(name, value)
         self.world = world
-        self.dag = switch_dag(world.settings, DagFacts.of(load_definition(world.settings.definition_folder("p"))))
+        self.dag = operate_dag(world.settings, DagFacts.of(load_definition(world.settings.definition_folder("p"))))
         self.answer: dict[str, Any] | None = None
         self.context: dict[str, Any] = {
             "dag_run": SimpleNamespace(dag_id=self.dag.dag_id, run_id=RUN, run_type="manual", conf={}),
-            "params": {"version": None, "reason": None},
+            "params": {},
             "ti": SimpleNamespace(try_number=1, xcom_pull=lambda task_ids: self.answer),
         }
         monkeypatch.setattr("rivertwice.airflow.work.get_current_context", lambda: self.context)
@@ -52,8 +52,9 @@ class Run:
         return self.dag.get_task(task).python_callable(*arguments)  # type: ignore[attr-defined]
 
     def choose(self, version: str | None = None, reason: str | None = None) -> dict[str, Any]:
-        self.context["params"] = {"version": version, "reason": reason}
-        return dict(self.do("choose", "p"))
+        self.context["params"] = {"act": "version.serve", "version": version, "reason": reason}
+        assert self.do("choose", "p", self.do("check", "p")) == "version"
+        return dict(self.do("version", "p"))
 
     def compare(self, choice: dict[str, Any], minute: int = 0, **found: Any) -> None:
         """Do what the task `compare` does, but for Spark: store a comparison under the name that its job is given."""
@@ -100,7 +101,7 @@ def test_an_approved_version_serves_and_the_record_says_by_whom(run: Run, world:
     assert (record["by"], record["reason"]) == ("ada in Airflow", "asked for in Airflow")
     assert record["compared"]["run"].startswith(comparisons(RUN))
     assert record["compared"]["counts"]["declared"] == 7
-    assert run.do("report", "p", done)["not_counted"] == []
+    assert run.do("switched", "p", done)["not_counted"] == []
     assert run.serve(found)["version"] == "p@v2"  # a retry after the commit
 
 
@@ -121,7 +122,7 @@ def test_each_task_that_was_killed_is_tried_again(run: Run) -> None:
 
 def test_each_field_of_what_a_task_returns_is_stored_by_its_name_too(run: Run) -> None:
     stored = {task.task_id for task in run.dag.tasks if getattr(task, "multiple_outputs", False)}
-    assert stored == {"choose", "gate", "serve", "report"}
+    assert stored == {"act", "report", "version", "gate", "serve", "switched"}
 
 
 def test_a_refused_comparison_fails_the_run_with_its_reasons(run: Run) -> None:
@@ -240,7 +241,7 @@ def test_rows_that_cannot_be_compared_are_accepted_by_a_person_who_says_why(
     assert version.accepted is not None
     assert (version.accepted.by, version.accepted.reason) == ("ada in Airflow", "as planned")
     assert read_switches(world.old)[-1]["accepted"] == to_plain(version.accepted)
-    assert run.do("report", "p", done)["not_counted"] == []
+    assert run.do("switched", "p", done)["not_counted"] == []
     (_, row) = to_plain(describe_versions(world.settings, "p", AT))
     assert row["accepted"]["reason"] == "as planned"
 

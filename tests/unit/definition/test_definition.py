@@ -140,7 +140,7 @@ REMOVED: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     ),
     (
         lambda document: document.update(airflow={"schedules": {"switch": "1 hour"}}),
-        "airflow.schedules.switch was removed: `switch__NAME` runs when a person starts it",
+        "airflow.schedules.switch was removed: a version serves when a person starts `operate__NAME`",
     ),
 ]
 

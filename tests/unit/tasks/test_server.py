@@ -38,10 +38,12 @@ from servers.secure_kafka import make_files
 NOW = datetime(2026, 11, 27, tzinfo=UTC)
 RUN = {"dag": "d", "run": "r", "task": "t", "due_at": "2026-11-27T00:00:00Z"}
 FORM = {"prove": False, "reason": None}
+EVERY = ["*/15 * * * *", "*/15 * * * *"]
+"""Schedules of a rotation, and of the DAG."""
 
 
 def run_of(task: str, **changes: Any) -> TaskRun:
-    return replace(TaskRun("rotate__p", "manual__1", task, NOW, user="ada", params=FORM), **changes)
+    return replace(TaskRun("care__p", "manual__1", task, NOW, user="ada", params=FORM), **changes)
 
 
 @dataclass
@@ -117,7 +119,7 @@ def do(client: AgentClient, step: str, run: TaskRun, *arguments: Any, pipeline: 
 def test_what_a_task_asks_for_is_done_once_and_its_log_comes_back(served: Served, client: AgentClient) -> None:
     said: list[str] = []
     run = run_of("take")
-    taken = [client.do("step", "take_savepoint", run, 1, "p", [], said.append) for _ in range(2)]
+    taken = [client.do("step", "take_savepoint", run, 1, "p", EVERY, said.append) for _ in range(2)]
     assert taken[0] == taken[1]
     assert taken[0].startswith("sp-t1-3-")
     assert (
@@ -134,9 +136,9 @@ def test_what_a_task_asks_for_is_done_once_and_its_log_comes_back(served: Served
 
 def test_what_work_raises_is_raised_where_it_was_asked_for(client: AgentClient) -> None:
     with pytest.raises(RequestError, match="prove"):
-        do(client, "take_savepoint", run_of("wrong form", params={"prove": 3}))
+        do(client, "take_savepoint", run_of("wrong form", params={"prove": 3}), *EVERY)
     with pytest.raises(TaskSkippedError, match="other has no timeline yet"):
-        do(client, "check_archive", run_of("never started", is_scheduled=True, params={}), pipeline="other")
+        do(client, "check_archive", run_of("never started", is_scheduled=True, params={}), *EVERY, pipeline="other")
     with pytest.raises(TaskFailedError, match="no reconcile of p is recorded for the run manual__1"):
         do(client, "gate_reconcile", run_of("gate", params={}))
 
@@ -230,7 +232,7 @@ def test_a_task_has_an_id_and_no_path(client: AgentClient, id_: str) -> None:
 
 def test_what_nobody_foresaw_is_an_error_that_another_try_may_cure(served: Served, client: AgentClient) -> None:
     with pytest.raises(ServiceError, match="TypeError"):
-        do(client, "prune_savepoints", run_of("odd"), "too", "many")
+        do(client, "prune_savepoints", run_of("odd"), *EVERY, "too", "many")
     with pytest.raises(ServiceError, match="TypeError"):
         do(client, "report_success", run_of("odd"))  # in the server itself, which goes on
 

@@ -6,7 +6,7 @@ import json
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from rivertwice.upkeep.redact import Redactor, columns_around, columns_with
@@ -218,6 +218,7 @@ def test_a_key_of_a_record_in_any_spelling_is_replaced(value: str, data: st.Data
 
 @given(PERSON, st.data())
 def test_what_holds_a_value_elsewhere_is_named_by_its_place(value: str, data: st.DataObject) -> None:
+    assume(not set(value) <= set('{}[]:,"'))  # JSON's own signs are in every record
     redactor = Redactor(value, "erased-1", frozenset({"user"}))
     text = data.draw(st.composite(spelt)(value))
     cells = [

@@ -179,7 +179,7 @@ def test_the_list_of_versions_shows_the_newest_comparison(world: World) -> None:
 
 def test_a_version_that_is_dropped_takes_its_alerts_along(world: World) -> None:
     alerts = alerts_of(world.settings)
-    causes = [("p@v2", "defect", ""), ("p", TASK_FAILED, "switch__p.gate"), ("p", TASK_FAILED, "backfill__p.plan")]
+    causes = [("p@v2", "defect", ""), ("p", TASK_FAILED, "operate__p.gate"), ("p", TASK_FAILED, "backfill__p.plan")]
     for cause in causes:
         alerts.report(Report(AlertCause(*cause), AlertSeverity.CRITICAL, "test", "airflow"), AT)
     write_intent(world.new, "stopped", "test", AT)

@@ -13,8 +13,7 @@ export const TABS = [
 ];
 const KEYS = TABS.map(([key]) => key);
 const TAB_OF_VERB = {
-  supervise: "now", reconcile: "correctness", backfill: "backfills",
-  rotate: "timelines", archive: "health", repair: "alerts", switch: "timelines", restore: "timelines", rewind: "timelines", operate: "timelines",
+  care: "now", reconcile: "correctness", backfill: "backfills", operate: "timelines",
 };
 
 export function parse(hash) {

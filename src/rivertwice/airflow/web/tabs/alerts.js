@@ -53,7 +53,7 @@ function Open({ alert, name, acts, act }) {
 }
 
 function Waiting({ repair, name, acts, act }) {
-  const dag = `repair__${name.replace("@", ".")}`, approve = acts.find("repair.approve");
+  const dag = `backfill__${name.replace("@", ".")}`, approve = acts.find("repair.approve");
   const preview = html`<div><${Facts} pairs=${[
     ["Served now", repair.before], ["Windows", number(repair.windows)], ["Records to read", repair.records === null ? "known once it is planned" : number(repair.records)],
     ["Found by", html`<code>${repair.reconcile}</code>`], ["Run", html`<${AirflowLink} dag=${dag} run=${repair.run} />`],
@@ -68,7 +68,7 @@ function Waiting({ repair, name, acts, act }) {
 const Repairs = ({ repairs, name }) => html`<${Card} title="Repairs" note="what was served before and after">
   <${Table} caption=${`Repairs of ${name}, newest first`} rowHead heads=${["Begun", "Outcome", { text: "Before", wide: true }, "After", "Decided by", "Backfill"]}
     rows=${repairs.map((each) => ({ key: each.run, cells: [
-      html`<${AirflowLink} dag=${`repair__${name.replace("@", ".")}`} run=${each.run}><${Instant} at=${each.at} seconds=${false} /><//>`,
+      html`<${AirflowLink} dag=${`backfill__${name.replace("@", ".")}`} run=${each.run}><${Instant} at=${each.at} seconds=${false} /><//>`,
       html`<span><${Tag} word=${each.outcome} tone=${OUTCOMES[each.outcome]} /><br /><span class="soft">${each.note}</span></span>`,
       each.what, each.after ?? "–", each.by || "–", each.backfill ? html`<code>${each.backfill}</code>` : "–"] }))} /><//>`;
 

@@ -15,7 +15,7 @@ export default function Tab({ name, summary, stamp, api, act }) {
   const every = started.length ? 5000 : 120000; // the summary's stamp says when there is news; the race clock is measured without one
   const lines = useData(api("timelines"), stamp, { every }), points = useData(api("savepoints"), stamp, { every });
   const [chosen, setChosen] = useState(null), [asked, setAsked] = useState(null);
-  const switching = (summary.running ?? []).filter((run) => run.dag === `switch__${name}`).map((run) => `${run.run}:${run.state}`).join();
+  const switching = (summary.running ?? []).filter((run) => run.dag === `operate__${name}`).map((run) => `${run.run}:${run.state}`).join();
   const rows = points.data?.rows ?? [], spec = asked && acts.find(asked.act);
   return html`<div>
     <${Started} started=${started} />

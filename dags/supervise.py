@@ -1,6 +1,0 @@
-"""Airflow DAGs: `supervise__PIPELINE`, one for each definition in `pipelines/`, and for each version."""
-
-from rivertwice.airflow.factory import every_dag
-
-for dag in every_dag("supervise"):
-    globals()[dag.dag_id] = dag
