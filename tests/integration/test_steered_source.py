@@ -10,7 +10,7 @@ import pytest
 
 from rivertwice.definition.definition import load_definition
 from rivertwice.local.broker import BrokerInfo
-from rivertwice.stream.source import kafka_stream, release_source, steer_source
+from rivertwice.stream.source import kafka_stream, release_source, set_polling, steer_source
 from running.waiting import wait_for
 from running.warm_spark import own_session
 from streams.keyed import BEGIN_MS, NAME, PARTITIONS, Keyed, make_keyed_project, send
@@ -43,6 +43,9 @@ def test_a_released_source_reads_what_comes_while_it_is_idle(tmp_path: Path, bro
         try:
             wait_for("the records that waited", lambda: sum(counts) == 32, 60)
             time.sleep(2.0)  # many looks that find nothing: each may remember what it saw
+            execution = query._jsq.streamingQuery()
+            assert set_polling(execution, 500)  # it asks less often, and misses nothing
+            assert execution.pollingDelayMs() == 500
             send(settings, topic, records[32:])
             wait_for("the records that came while it was idle", lambda: sum(counts) == 40, 60)
         finally:

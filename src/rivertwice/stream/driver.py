@@ -42,7 +42,7 @@ from rivertwice.stream.placing import Placing
 from rivertwice.stream.result_rows import DriverContext
 from rivertwice.stream.side_rows import SideRows
 from rivertwice.stream.sink import BatchLog, ReadMarks, Sink
-from rivertwice.stream.source import kafka_stream
+from rivertwice.stream.source import kafka_stream, set_polling
 from rivertwice.stream.throwing import explain_throw
 from rivertwice.stream.versions import KnownVersions
 from rivertwice.timeline import (
@@ -150,7 +150,9 @@ def terminated_state(spark: SparkSession) -> Any:
 
 _log = logging.getLogger(__name__)
 _POLL_SECONDS: Any = 0.2  # PySpark takes fractions, though its annotation does not allow them
-_POLL_BUSY_SECONDS: Any = 0.5  # while batches run; each look is three calls to the JVM
+_POLL_BUSY_SECONDS: Any = 0.5  # while batches run, and after half a minute without one; each look is three calls to the JVM
+_ASKS_MS, _ASKS_SELDOM_MS, _SELDOM_AFTER_S = 100, 500, 30.0
+"""How often a query without a record asks Kafka: an idle stream costs the asking and little else."""
 SPARK_UI = {"spark.ui.enabled": "true", "spark.ui.port": "0", "spark.ui.killEnabled": "false"}
 _QUIET_S = 5.0  # a batch without records, which a rising watermark causes, comes well before
 
@@ -383,7 +385,7 @@ class Driver:
             shuffle_partitions=pins.shuffle_partitions,
             extra={
                 "spark.sql.streaming.minBatchesToRetain": str(pins.min_batches_to_retain),
-                "spark.sql.streaming.pollingDelay": "100ms",
+                "spark.sql.streaming.pollingDelay": f"{_ASKS_MS}ms",
                 **watermark_confs(self._definition),
                 **(SPARK_UI if self._settings.spark_ui else {}),
             },
@@ -412,10 +414,10 @@ class Driver:
         )
 
     def _stay(self, query: StreamingQuery, stage: Stage) -> None:
-        quiet = QuietClock()
+        quiet, seldom = QuietClock(), False
         while True:
             try:
-                pause = _POLL_SECONDS if quiet.is_quiet else _POLL_BUSY_SECONDS
+                pause = _POLL_SECONDS if quiet.is_quiet and not seldom else _POLL_BUSY_SECONDS
                 if query.awaitTermination(pause):  # also true while the last batch is still being committed
                     query.awaitTermination()
                     return
@@ -426,6 +428,9 @@ class Driver:
             self._lease.check()  # an idle stream has no batch that would notice a lost lease
             self._marks.check_when_due()
             quiet_s = quiet.look(query.status, time.monotonic())
+            if seldom != (quiet_s > _SELDOM_AFTER_S):
+                seldom = not seldom
+                set_polling(query._jsq.streamingQuery(), _ASKS_SELDOM_MS if seldom else _ASKS_MS)
             self.heartbeat.say("idle" if quiet.is_quiet else "running")
             if self._until_end and quiet_s > 1.0 and self.heartbeat.caught_up():
                 self.heartbeat.draining.set()

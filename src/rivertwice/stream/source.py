@@ -116,6 +116,22 @@ def release_source(execution: Any) -> None:
     _field(source, FLAG).set(source, False)
 
 
+POLLING = "pollingDelayMs"
+"""A field of StreamExecution: how long a query without a record waits before it asks Kafka again, in milliseconds."""
+
+
+def set_polling(execution: Any, delay_ms: int) -> bool:
+    """Set how long a running query waits before it asks Kafka again; return False if this Spark has no such field."""
+    try:
+        field = execution.getClass().getSuperclass().getDeclaredField(POLLING)
+        field.setAccessible(True)
+        field.setLong(execution, delay_ms)
+    except Py4JError as error:
+        _log.info("the query asks Kafka as often as it did: %s", str(error)[:300])
+        return False
+    return True
+
+
 def _source(execution: Any) -> Any:
     """Return the query's source, which it lists once for each branch that reads it."""
     source, *branches = [execution.sources().apply(index) for index in range(execution.sources().size())]
