@@ -400,7 +400,7 @@ def _begin(frame: Frame, name: str, timeout: int, *, recompute: bool) -> None:
     require_readable(settings, name, recompute=recompute)
     begun = begin_version(settings, name, by="cli", now=now, recompute=recompute)
     frame.progress(f"{begun.name} runs beside {begun.beside}, which keeps its definition")
-    report, text = load_and_start(frame, begun.name, now, timeout, wait=False)
+    report, text = load_and_start(frame, begun.name, now, timeout, until=None)
     way = way_of(settings, begun, begun.beside)
     frame.emit(report | {"version": begun.name, "different": list(way.reasons)}, lambda: f"{text}; {_next(begun, way)}")
 
