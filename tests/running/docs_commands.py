@@ -27,7 +27,8 @@ from rivertwice.cli.main import cli
 PAGES = sorted(path for path in (REPOSITORY / "docs").glob("*.md") if path.stem not in ("upgrade", "cli-idioms"))
 """All but the page that names commands of before, and the one that is made of the command line."""
 ANYWHERE = ("--project", "--home", "-o", "--output")
-_FENCE = re.compile(r"^ *```(?:sh|bash|)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(r"^ *```(\w*)[^\n]*\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
+_SHELL = ("sh", "bash", "")
 _INLINE = re.compile(r"`(rivertwice [^`]+)`")
 _PLACEHOLDER = re.compile(r"\[|\]|\\|\.\.\.|\bVERB\b|^rivertwice samples 1$")  # the first line of a file
 
@@ -35,6 +36,7 @@ PIPELINES = ("flight_delays", "orders", "trips", "page_views")
 FILES = {
     "trips.csv": "trip;station;minutes;started\n" + "".join(f"{n};S{n % 3};{n}.5;2026-01-05 {n % 24:02}:15:00\n" for n in range(1, 200)),
     "sales.csv": "shop;amount;sold at\n" + "".join(f"S{n % 4};{n},50;{n % 28 + 1:02}.01.2026 {n % 24:02}:30:00\n" for n in range(1, 200)),
+    "orders.jsonl": "".join(f'{{"shop": "S{n % 3}", "amount": {n}, "at": "2026-01-05T{n % 24:02}:15:00Z"}}\n' for n in range(200)),
     "key.txt": "a person",
 }  # fmt: skip
 FILLED = {
@@ -45,7 +47,7 @@ FILLED = {
     "KEY": '{"k": "k001"}',
 }
 HARMLESS = ("init", "quality", "show")
-"""Verbs that are marked as changing, and here write files in an empty folder or nothing."""
+"""Verbs that are marked as changing, and write files in a folder of the test, or nothing without --accept."""
 VERDICTS = ("AGREES", "LATE", "OPEN", "DEFECT")
 LAB = ("faults", "replay")
 CHANGES, PLACEHOLDER, OF_THE_LAB, VERB_ALONE = (
@@ -57,12 +59,13 @@ CHANGES, PLACEHOLDER, OF_THE_LAB, VERB_ALONE = (
 REFUSALS = {
     "needs Kafka": r"no Kafka address",
     "needs Spark": r"\bno Java\b",
-    VERB_ALONE: r"Missing (argument|option|command)|requires an argument|^Usage: rivertwice [\w ]+ \[OPTIONS\] COMMAND",
+    VERB_ALONE: r"Missing (argument|option|command)|requires an argument|: write a query|^Usage: rivertwice [\w ]+ \[OPTIONS\] COMMAND",
     "needs what its page made": (
         r"no (agent|driver) is running|there is no log|has no sinks|no proved savepoint|queues no windows|no dead letter of|"
         r"no row of orders is of a window|sp-t1-120-0a1b2c3d does not exist|not a version of|has no version|has no such version|has committed no batch|"
         r"gives the same results as|has no fast path|column \"?shop\"? |has no column 'origin'|has no timeline in|"
-        r"interrupted, so there is nothing to abandon|by both delays, so there is nothing to compare|has a field user"
+        r"no pipeline '|there is no backfill|File '[\w.-]+' does not exist|nothing was written to|are of a fold's keys|"
+        r"none of its suites has run|began already|has no acceptance|interrupted, so there is nothing to abandon|by both delays, so there is nothing to compare|has a field user"
     ),
 }
 """Why a command that was run is refused over the prepared home, as its message says."""
@@ -76,7 +79,12 @@ def commands(text: str) -> Iterator[list[str]]:
 
 def pasted(text: str) -> Iterator[list[str]]:
     """Yield the words of each command that begins a line of a block: what a reader copies."""
-    lines = [line for block in _FENCE.findall(text) for line in block.replace("\\\n", " ").splitlines()]
+    lines = [
+        line
+        for language, block in _FENCE.findall(text)
+        if language in _SHELL
+        for line in block.replace("\\\n", " ").splitlines()
+    ]
     yield from _split(part.strip() for line in lines for part in re.split(r"&&|\|\||;", line))
 
 
@@ -146,7 +154,7 @@ def prepared(words: list[str]) -> tuple[list[str], str | None]:
     changes = getattr(command.callback, "changes", None)
     option = re.match(r"with (--[\w-]+) ", changes or "")
     is_only_if = option is not None and option[1] not in rest and command.name != "start"
-    if changes is None or is_only_if or "--dry-run" in rest or command.name in HARMLESS:
+    if changes is None or is_only_if or "--dry-run" in rest or (command.name in HARMLESS and "--accept" not in rest):
         return words, None
     if getattr(command.callback, "asks", False) and rest and command.name != "start":
         return [*(word for word in words if word != "--yes"), "--dry-run"], None
