@@ -28,6 +28,8 @@ FILE_AS_LABEL = re.compile(r"\[([\w-]+\.md)\]\(\1(#[^)\s]*)?\)")
 """Where the name of a file is the text of its link; the site shows the page's title."""
 SHIM, OWN_SHIM = "https://unpkg.com/iframe-worker/shim", "assets/iframe-worker.js"
 """What the plugin `offline` wants for its search; `docs/` has a copy."""
+CODE_IN_ROW = re.compile(r"`[^`\n]*\\\|[^`\n]*`")
+"""Code in a row of a table with an escaped `|`: hosting pages unescape it, the site's Markdown splits no code and would show the `\\`."""
 ONLY_HERE = re.compile(r"<!-- site: (.*?) -->", re.DOTALL)
 
 
@@ -60,6 +62,10 @@ def on_page_markdown(markdown: str, *, page: Any, config: MkDocsConfig, **_: Any
     """Show what only the site has, and turn links to files of the repository into links to it, or into text."""
     root = _root(config)
     markdown = ONLY_HERE.sub(lambda found: found[1], markdown)
+    markdown = "\n".join(
+        CODE_IN_ROW.sub(lambda found: found[0].replace("\\|", "|"), line) if line.startswith("|") else line
+        for line in markdown.split("\n")
+    )
     if "/" in page.file.src_uri:
         return markdown
 

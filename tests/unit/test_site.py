@@ -88,6 +88,14 @@ def test_a_page_has_the_lists_tables_and_blocks_of_its_text(page: Path, site: Pa
         assert shown.get(tag, 0) == expected.tags.get(tag, 0), tag
 
 
+def test_code_in_a_table_has_no_sign_of_an_escape(site: Path) -> None:
+    """Hosting pages need `\\|` in the code of a row."""
+    assert [
+        path.name for path in site.rglob("*.html") if re.search(r"<code>[^<]*\\\|[^<]*</code>", path.read_text())
+    ] == []
+    assert "<code>--output text|json</code>" in (site / "cli.html").read_text()
+
+
 def test_the_home_page_is_the_readme(site: Path, pages: dict[Path, Page]) -> None:
     home = pages[site / "index.html"]
     assert "the-loop" in home.names
