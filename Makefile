@@ -64,7 +64,7 @@ test-faults: setup-dev ## the fault campaign, three seeds of a case of every fau
 	@$(BIN)/rivertwice faults campaign --jobs $(FAULT_JOBS) --results lab/docs/fault-outcomes.jsonl
 	@$(BIN)/rivertwice faults report --results lab/docs/fault-outcomes.jsonl --file lab/docs/fault-report.md
 
-docs: setup-dev ## the site over docs/, into .build/site; a broken link ends it
+docs: setup-dev ## the site over docs/, into this version's folder of .build/site; a broken link ends it
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	@echo "open .build/site/index.html"
 

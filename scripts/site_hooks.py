@@ -17,6 +17,7 @@ from mkdocs.utils import get_relative_url
 
 sys.path.insert(0, str(Path(__file__).parent))
 import site_reference
+import site_versions
 import site_words
 
 log = logging.getLogger("mkdocs.hooks.site")
@@ -27,7 +28,24 @@ FILE_AS_LABEL = re.compile(r"\[([\w-]+\.md)\]\(\1(#[^)\s]*)?\)")
 """Where the name of a file is the text of its link; the site shows the page's title."""
 SHIM, OWN_SHIM = "https://unpkg.com/iframe-worker/shim", "assets/iframe-worker.js"
 """What the plugin `offline` wants for its search; `docs/` has a copy."""
+CODE_IN_ROW = re.compile(r"`[^`\n]*\\\|[^`\n]*`")
+"""Code in a row of a table with an escaped `|`: hosting pages unescape it, the site's Markdown splits no code and would show the `\\`."""
 ONLY_HERE = re.compile(r"<!-- site: (.*?) -->", re.DOTALL)
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Build into the folder of this version (`site_versions`)."""
+    version, url = site_versions.version_of(_root(config)), site_versions.docs_url(_root(config))
+    config.site_dir = str(Path(config.site_dir) / version)
+    config.extra["site"] = config.site_name
+    config.site_name += f" {version}"
+    config.site_url = f"{url}/" if url else ""
+    return config
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """Say to the pages of all versions which there are."""
+    site_versions.write_versions(Path(config.site_dir).parent)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -44,6 +62,10 @@ def on_page_markdown(markdown: str, *, page: Any, config: MkDocsConfig, **_: Any
     """Show what only the site has, and turn links to files of the repository into links to it, or into text."""
     root = _root(config)
     markdown = ONLY_HERE.sub(lambda found: found[1], markdown)
+    markdown = "\n".join(
+        CODE_IN_ROW.sub(lambda found: found[0].replace("\\|", "|"), line) if line.startswith("|") else line
+        for line in markdown.split("\n")
+    )
     if "/" in page.file.src_uri:
         return markdown
 
@@ -65,9 +87,14 @@ def on_page_markdown(markdown: str, *, page: Any, config: MkDocsConfig, **_: Any
     return site_words.with_links(markdown, site_words.names(glossary))
 
 
-def on_post_page(output: str, *, page: Any, **_: Any) -> str:
-    """Load nothing from elsewhere (`SHIM`)."""
-    return output.replace(SHIM, get_relative_url(OWN_SHIM, page.url))
+def on_post_page(output: str, *, page: Any, config: MkDocsConfig, **_: Any) -> str:
+    """Load nothing from elsewhere (`SHIM`), and what all versions share."""
+    root = "../" * (page.url.count("/") + 1)
+    shared = (
+        f'<script src="{root}versions.js" data-root="{root}" data-page="{page.url}" '
+        f'data-version="{Path(config.site_dir).name}" data-site="{config.extra["site"]}"></script>\n</head>'
+    )
+    return output.replace(SHIM, get_relative_url(OWN_SHIM, page.url)).replace("</head>", shared, 1)
 
 
 def on_post_template(output: str, *, template_name: str, **_: Any) -> str:

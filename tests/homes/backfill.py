@@ -168,7 +168,7 @@ def add_timeline(
     create_timeline(
         home,
         Timeline(
-            pipeline="p",
+            pipeline=home.root.name,
             timeline=name,
             parent=parent,
             first_batch=first_batch,

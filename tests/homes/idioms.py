@@ -74,7 +74,11 @@ class Verb:
         options, because = self.options, getattr(self.command.callback, "because", None)
         changes = "-" if self.changes is None else f"{self.changes}; {because}" if because else self.changes
         listed = [each for each in ("--from --to", "--last", "--at", "--since") if set(each.split()) <= options]
-        waits = [each for each in ("--wait", "--timeout") if each in options]
+        waits = [
+            each
+            for each in (("--wait", "--until", "--timeout") if "--wait" in options else ("--timeout",))
+            if each in options
+        ]
         return [
             f"`{self.title}`",
             "NAME" if self.arguments[:1] == ["name"] else "-",

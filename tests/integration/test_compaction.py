@@ -90,7 +90,7 @@ def table(spark: SparkSession, records: list[Record]) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.proves(
-    "howto-log.md#transactions-and-compaction", "support.md#scenarios", "guarantees.md#what-everything-needs"
+    "howto-log.md#transactions-and-compaction", "lab/docs/scenarios.md#scenarios", "guarantees.md#what-everything-needs"
 )
 def test_the_newest_record_of_each_key_stays_and_makes_the_same_table(
     spark: SparkSession, tmp_path: Path, broker: BrokerInfo, topic: str

@@ -1,4 +1,4 @@
-"""What `docs/support.md` says is supported, run: each Python, the oldest versions of the ranges, and each Airflow that the registry has.
+"""What `docs/services.md` says is tested, run: each Python, the oldest versions of the ranges, and each Airflow that the registry has.
 
 Each row installs the wheel into an environment of its own, without anything of this clone, and goes from a file of records to a verdict.
 A row whose interpreter this machine lacks is skipped with that reason.
@@ -22,7 +22,7 @@ from running.waiting import wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.faults]
 UV = REPOSITORY / ".build" / "tools" / "bin" / "uv"
-PAGE = (REPOSITORY / "docs" / "support.md").read_text()
+PAGE = (REPOSITORY / "docs" / "services.md").read_text()
 START_HOUR = "2026-01-05T08"
 
 

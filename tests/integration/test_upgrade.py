@@ -54,7 +54,7 @@ def served_now(settings: Settings) -> str:
 @pytest.mark.proves(
     "architecture.md#decisions-that-changed-the-first-design",
     "howto-upgrade.md#how-to-change-a-definition-under-a-running-stream",
-    "support.md#scenarios",
+    "lab/docs/scenarios.md#scenarios",
     "guarantees.md#upgrade",
 )
 @pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.faults)], ids=["once", "twice"])

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from homes.project import REPOSITORY
 
+DOCS_URL, REPOSITORY_URL = "RIVERTWICE_DOCS_URL", "RIVERTWICE_REPOSITORY_URL"
 UV = REPOSITORY / ".build" / "tools" / "bin" / "uv"
 
 
@@ -43,10 +44,11 @@ class Reader:
         return done.stdout
 
 
-def build_wheel(folder: Path) -> Path:
+def build_wheel(folder: Path, addresses: dict[str, str] | None = None) -> Path:
+    known = {name: value for name, value in os.environ.items() if name not in (DOCS_URL, REPOSITORY_URL)}
     built = subprocess.run(
         [str(UV), "build", "-q", "--wheel", "--out-dir", str(folder), str(REPOSITORY)],
-        capture_output=True, text=True, check=False,
+        env={**known, **(addresses or {})}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert built.returncode == 0, built.stderr
     return next(folder.glob("*.whl"))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -11,18 +13,33 @@ from pathlib import Path
 
 from homes.project import REPOSITORY
 
+VERSION = re.findall(r"^## (\S+)", (REPOSITORY / "CHANGELOG.md").read_text(), re.MULTILINE)[0].lower()
+"""What this clone is: `unreleased`, or the number of a release."""
 
-def build_site(folder: Path, clone: Path = REPOSITORY) -> Path:
-    """Build the site of a clone into the folder and return it; a warning of mkdocs (a broken link, a page without a place) fails.
+
+def build_site(folder: Path, clone: Path = REPOSITORY, **env: str) -> Path:
+    """Build the site of a clone into the folder and return that of its version; a warning of mkdocs (a broken link) fails.
 
     With `--quiet` mkdocs would not count its warnings.
     """
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     built = subprocess.run(
-        [*command, "--config-file", str(clone / "mkdocs.yml")], env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        [*command, "--config-file", str(clone / "mkdocs.yml")], env={**os.environ, "NO_MKDOCS_2_WARNING": "1", **env},
         capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert built.returncode == 0, built.stderr[-3000:]
+    (home,) = folder.glob("*/index.html")
+    return home.parent
+
+
+def clone_with(folder: Path, *own: str) -> Path:
+    """Return a clone in the folder, of links to this one; the files and folders that are named, and `mkdocs.yml`, are copies."""
+    folder.mkdir()
+    for path in REPOSITORY.iterdir():
+        if path.name in (*own, "mkdocs.yml"):
+            (shutil.copytree if path.is_dir() else shutil.copy)(path, folder / path.name)
+        elif path.name not in (".build", ".git"):
+            (folder / path.name).symlink_to(path)
     return folder
 
 

@@ -205,7 +205,9 @@ def test_an_upgrade_to_what_the_checks_refuse_is_refused_first(settings: Setting
 
 
 @pytest.mark.core
-@pytest.mark.proves("definitions.md#intervals-joins-rolling-figures-first-sightings-patterns", "support.md#scenarios")
+@pytest.mark.proves(
+    "definitions.md#intervals-joins-rolling-figures-first-sightings-patterns", "lab/docs/scenarios.md#scenarios"
+)
 def test_lint_names_every_broken_part_of_every_definition_and_exits_3(
     settings: Settings, run: Callable[..., Result]
 ) -> None:

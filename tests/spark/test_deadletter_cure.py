@@ -40,7 +40,7 @@ def test_a_value_that_the_definition_accepts_has_no_problem(spark: SparkSession)
     assert problem_with(spark, LAB, LETTER, encoded()) is None
 
 
-@pytest.mark.proves("howto-dead-letters.md#dead-letters")
+@pytest.mark.proves("howto-quality.md#dead-letters")
 @pytest.mark.parametrize(
     ("value", "problem"),
     [

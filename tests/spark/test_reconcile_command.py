@@ -90,7 +90,7 @@ def test_findings_alone_are_exit_code_3(command: Command, made: Made) -> None:
     assert {one["kind"] for one in report["gate"]["alerts"] if one["severity"] == "critical"} >= {"finding", "balance"}
 
 
-@pytest.mark.proves("howto-dead-letters.md#dead-letters", "howto-correct.md#the-gate", "guarantees.md#dead-letters")
+@pytest.mark.proves("howto-quality.md#dead-letters", "howto-correct.md#the-gate", "guarantees.md#dead-letters")
 def test_a_producer_that_renamed_a_field_is_said_by_the_gate_by_status_and_by_the_page(
     command: Command, made: Made
 ) -> None:

@@ -91,7 +91,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
         ("doctor", "uv pip install 'rivertwice[spark]'"),
     ],
 )  # fmt: skip
-@pytest.mark.proves("support.md#how-large-the-installation-is")
+@pytest.mark.proves("services.md#how-large-the-installation-is")
 def test_the_base_does(run: Run, line: str, printed: str) -> None:
     done = run(line)
     assert done.returncode == (1 if line == "doctor" else 0), done.stdout + done.stderr
@@ -114,7 +114,7 @@ def test_a_topic_is_asked_for_at_the_broker(run: Run) -> None:
         "explain o 2026-01-05T08:00Z",
     ],
 )  # fmt: skip
-@pytest.mark.proves("support.md#how-large-the-installation-is")
+@pytest.mark.proves("services.md#how-large-the-installation-is")
 def test_what_needs_an_extra_says_so_in_one_sentence(run: Run, line: str) -> None:
     done = run(line)
     assert done.returncode == 1, done.stdout + done.stderr

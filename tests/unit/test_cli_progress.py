@@ -257,3 +257,25 @@ def test_a_wait_for_a_stream_that_has_read_all_ends_well(
     assert "flight_delays has caught up: nothing new to read" in run("start", "flight_delays", "--wait").stdout
     replace(beat, end_offsets={topic: {"0": 40, "1": 1}}).save(home)
     assert "1 records of the log" in run("start", "flight_delays", "--wait", "--timeout", "1").stderr
+
+
+def test_a_wait_for_the_start_ends_when_a_driver_runs_whatever_it_has_to_read(
+    run: Any, waiting: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    until = ("start", "flight_delays", "--until", "started")
+    waited = run(*until, "--timeout", "1")
+    assert waited.exit_code == 1
+    assert "flight_delays has not started after 1 s; the same command waits on" in waited.stderr
+    monkeypatch.setattr("rivertwice.agent.awaiting.lease_owner", lambda _: DriverRef(4711, 1.0, 7, utc_now()))
+    home = waiting.pipeline("flight_delays")
+    Heartbeat(7, 4711, "t1", "starting", utc_now()).save(home)
+    assert run(*until, "--timeout", "1").exit_code == 1
+    Heartbeat(7, 4711, "t1", "running", utc_now(), end_offsets={"flights": {"0": 1, "1": 1}}).save(home)
+    waited = run(*until, output="json")
+    assert waited.exit_code == 0, waited.output
+    assert json.loads(waited.stdout) == {
+        "pipeline": "flight_delays", "desired": "running", "agent": 4711,
+        "pid": 4711, "epoch": 7, "timeline": "t1", "state": "running",
+    }  # fmt: skip
+    assert "flight_delays has started: driver pid 4711, epoch 7, timeline t1" in run(*until).stdout
+    assert run("start", "flight_delays", "--until", "caught-up", "--timeout", "1").exit_code == 1

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
+import zipfile
+from collections import Counter
 from pathlib import Path
 
 import click
@@ -13,44 +14,20 @@ import pytest
 from homes.project import REPOSITORY
 from rivertwice.agent import KINDS, REACTIONS
 from rivertwice.cli.docs import find_sections
-from rivertwice.cli.main import cli
-
-PAGES = sorted(path for path in (REPOSITORY / "docs").glob("*.md") if path.stem not in ("upgrade", "cli-idioms"))
-"""All but the page that names commands of before, and the one that is made of the command line."""
-_FENCE = re.compile(r"^ *```(?:sh|bash|)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
-_INLINE = re.compile(r"`(rivertwice [^`]+)`")
-_ANYWHERE = ("--project", "--home", "-o", "--output")
-_PLACEHOLDER = re.compile(r"\[|\]|\\|\.\.\.|\bVERB\b|^rivertwice samples 1$")  # the first line of a file
-
-
-def commands(text: str) -> Iterator[list[str]]:
-    """Yield the words of each command that begins a line of a block, and of each that stands in a line of text."""
-    lines = [line for block in _FENCE.findall(text) for line in block.replace("\\\n", " ").splitlines()]
-    parts = [part.strip() for line in lines for part in re.split(r"&&|\|\||;", line)]
-    inline = [" ".join(found.split()) for found in _INLINE.findall(_FENCE.sub("", text))]
-    for each in [*parts, *inline]:
-        if each.startswith("rivertwice ") and not _PLACEHOLDER.search(each):
-            try:
-                yield shlex.split(each, comments=True)
-            except ValueError:  # a quoted text that continues in the next line
-                continue
+from running.docs_commands import ANYWHERE, PAGES, VERB_ALONE, command_of, commands, pasted, run_all
+from running.reader import build_wheel
 
 
 def check(words: list[str]) -> str | None:
     """Return what the command line would not understand; None: nothing. Values and missing names are not looked at."""
-    rest = [word for word in words[1:] if word not in (">", "|")]
-    while rest and rest[0] in _ANYWHERE:
-        rest = rest[2:]
-    command: click.Command = cli
-    while isinstance(command, click.Group) and rest and not rest[0].startswith("-"):
-        found = command.get_command(click.Context(command), rest[0])
-        if found is None:
-            return None if command.invoke_without_command else f"{rest[0]} is not a verb"
-        command, rest = found, rest[1:]
+    try:
+        command, rest = command_of(words)
+    except LookupError as unknown:
+        return f"{unknown} is not a verb"
     params = command.get_params(click.Context(command))
     known = {name for param in params for name in (*param.opts, *param.secondary_opts)} | {"--help", "--debug"}
     unknown = [word for word in rest if re.match(r"--?[a-z]", word) and word.partition("=")[0] not in known]
-    return None if not set(unknown) - set(_ANYWHERE) else f"{unknown} are not options of {' '.join(words[:3])}"
+    return None if not set(unknown) - set(ANYWHERE) else f"{unknown} are not options of {' '.join(words[:3])}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
@@ -66,6 +43,19 @@ def test_a_wrong_verb_and_a_wrong_option_are_found() -> None:
         None,
         "fixx is not a verb",
     ]
+
+
+@pytest.mark.long
+def test_every_command_that_needs_no_service_runs_from_the_wheel(tmp_path: Path) -> None:
+    """The others are named by `python -m running.docs_commands`, each with its reason."""
+    with zipfile.ZipFile(build_wheel(tmp_path)) as wheel:
+        wheel.extractall(tmp_path / "wheel")
+    outcomes = run_all(tmp_path / "wheel", tmp_path)
+    assert [f"{shlex.join(each.run)}: {each.said[-500:]}" for each in outcomes if each.has_failed] == []
+    copied = {tuple(words) for page in PAGES for words in pasted(page.read_text(encoding="utf-8"))}
+    assert [each.words for each in outcomes if each.reason == VERB_ALONE and each.words in copied] == []
+    reasons = Counter(each.reason for each in outcomes)
+    assert reasons[None] > 80, reasons
 
 
 def test_what_is_red_has_a_row_that_says_what_to_do() -> None:
@@ -89,9 +79,9 @@ def test_what_is_red_has_a_row_that_says_what_to_do() -> None:
         ("query from Trino", "howto-results", "Trino, Snowflake, BigQuery, DuckDB, pandas: read from other tools"),
         ("delete person data", "howto-privacy", "Erase a person: delete what is stored about somebody"),
         ("remove pipeline", "howto-deploy", "Clean up: remove a pipeline, or everything"),
-        ("upgrade Spark", "support", "One version of Spark, and how to upgrade it"),
+        ("upgrade Spark", "services", "One version of Spark, and how to upgrade it"),
         ("savepoint proved", "howto-savepoints", "How to take, prove and restore savepoints"),
-        ("dead letters", "howto-dead-letters", "Dead letters"),
+        ("dead letters", "howto-quality", "Dead letters"),
         ("alert PagerDuty", "howto-watch", "Send an alert to PagerDuty, Opsgenie or another service of alerts"),
         ("backfill last week", "howto-correct", "Backfill last week, or any range"),
         ("run without Airflow", "howto-airflow", "Run without Airflow"),
@@ -100,10 +90,10 @@ def test_what_is_red_has_a_row_that_says_what_to_do() -> None:
         ("how do I add a field?", "howto-change", "Add a field"),
         ("what does OPEN mean", "howto-red", "What OPEN means, and what closes a window"),
         ("how do I use S3", "howto-deploy", "S3 and more than one host"),
-        ("where are dead letters?", "howto-dead-letters", "Dead letters"),
+        ("where are dead letters?", "howto-quality", "Dead letters"),
         ("rotate Kafka password", "howto-stream", "Rotate a Kafka password"),
         ("MWAA", "services", "Airflow: MWAA, Composer, Astronomer"),
-        ("how large is the installation", "support", "How large the installation is"),
+        ("how large is the installation", "services", "How large the installation is"),
         ("migrate from flink", "migrate", "Migrate from Flink SQL"),
         ("dbt", "migrate", "Migrate from a dbt microbatch model"),
         ("foreachBatch", "migrate", "Migrate from Structured Streaming with foreachBatch to Delta"),

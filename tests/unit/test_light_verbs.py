@@ -92,3 +92,16 @@ def test_the_table_would_name_a_module_that_is_imported(past: Path) -> None:
     done = run(past, "status", "import pandas\n" + DOOR)
 
     assert {"pandas", "pyarrow"} <= set(json.loads(done.stderr.rsplit("MODULES ", 1)[1]))
+
+
+@pytest.mark.parametrize(("given", "threads"), [({}, "1"), ({"OPENBLAS_NUM_THREADS": "3"}, "3")])
+def test_a_verb_starts_no_threads_for_matrices_and_searches_for_no_garbage_at_its_end(
+    past: Path, monkeypatch: pytest.MonkeyPatch, given: dict[str, str], threads: str
+) -> None:
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    at_end = "print('THREADS', os.environ['OPENBLAS_NUM_THREADS'], gc.get_freeze_count() > 50_000, file=sys.stderr)"
+    done = run(past, "status", f"import atexit, gc, os, sys\natexit.register(lambda: {at_end})\n{DOOR}")
+
+    assert f"THREADS {threads} True" in done.stderr

@@ -1,4 +1,4 @@
-"""docs/support.md: a row per scenario and pitfall, and none that points to nothing."""
+"""lab/docs/scenarios.md: a row per scenario and pitfall, and none that points to nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ROW = re.compile(r"^\| ([SP]\d+) \| (.+?) \| (\w+) \| (.*?) \| (.*?) \| (.*?) \
 def rows() -> dict[str, tuple[str, str, str, str]]:
     """Return id to (state, where, command, as run)."""
     found = {}
-    for line in (REPOSITORY / "docs" / "support.md").read_text().splitlines():
+    for line in (REPOSITORY / "lab" / "docs" / "scenarios.md").read_text().splitlines():
         match = _ROW.match(line.replace("|  |", "| - |").replace("|  |", "| - |"))
         if match:
             ident, _, state, where, command, told = match.groups()
@@ -39,7 +39,7 @@ def test_a_row_points_to_what_there_is(ident: str) -> None:
     assert state in STATES
     if state == "open":
         return
-    path = re.search(r"\]\(\.\./(.+?)\)", where)
+    path = re.search(r"\]\(\.\./\.\./(.+?)\)", where)
     assert path is not None
     assert (REPOSITORY / path.group(1)).exists(), path.group(1)
     assert told != "-"

@@ -1,10 +1,12 @@
-"""The site over docs/: every page has its place, every link leads somewhere, nothing is loaded from elsewhere."""
+"""The site over docs/: every page has its place, every link leads somewhere, nothing is loaded from elsewhere.
+
+`tests/unit/test_site_versions.py` has what several versions share.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-import shutil
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -15,7 +17,7 @@ from homes.project import REPOSITORY
 from rivertwice.agent.prometheus import described
 from rivertwice.cli.main import cli
 from rivertwice.core.settings import VARIABLES
-from running.site import Page, build_site
+from running.site import Page, build_site, clone_with
 
 pytestmark = pytest.mark.long
 DOCS = REPOSITORY / "docs"
@@ -86,6 +88,14 @@ def test_a_page_has_the_lists_tables_and_blocks_of_its_text(page: Path, site: Pa
         assert shown.get(tag, 0) == expected.tags.get(tag, 0), tag
 
 
+def test_code_in_a_table_has_no_sign_of_an_escape(site: Path) -> None:
+    """Hosting pages need `\\|` in the code of a row."""
+    assert [
+        path.name for path in site.rglob("*.html") if re.search(r"<code>[^<]*\\\|[^<]*</code>", path.read_text())
+    ] == []
+    assert "<code>--output text|json</code>" in (site / "cli.html").read_text()
+
+
 def test_the_home_page_is_the_readme(site: Path, pages: dict[Path, Page]) -> None:
     home = pages[site / "index.html"]
     assert "the-loop" in home.names
@@ -111,12 +121,7 @@ def test_the_reference_has_every_command_setting_metric_and_key(site: Path, page
 
 
 def test_a_broken_link_fails_the_build_and_is_named(tmp_path: Path) -> None:
-    clone = tmp_path / "clone"
-    shutil.copytree(DOCS, clone / "docs")
-    for path in REPOSITORY.iterdir():
-        if path.name not in ("docs", "mkdocs.yml", ".build", ".git"):
-            (clone / path.name).symlink_to(path)
-    shutil.copy(REPOSITORY / "mkdocs.yml", clone)
+    clone = clone_with(tmp_path / "clone", "docs")
     broken = ("no-such-page.md", "tutorial.md#no-such-place", "../src/no_such_file.py", "img/none.png")
     with (clone / "docs" / "security.md").open("a") as page:
         page.writelines(

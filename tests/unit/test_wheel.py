@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import ast
+import json
+import os
+import re
+import subprocess
 import sys
 import tomllib
 import zipfile
+from email import message_from_string
+from email.message import Message
 from importlib.metadata import packages_distributions
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 from packaging.requirements import Requirement
 
 from homes.project import REPOSITORY
 from rivertwice.local.install import direct_pins, normalized, select_unfit
-from running.reader import build_wheel
+from running.reader import DOCS_URL, REPOSITORY_URL, build_wheel
+from running.site import VERSION
 
 BROUGHT_BY = {
     "py4j": "pyspark",
@@ -74,6 +83,41 @@ def test_the_wheel_has_nothing_of_the_lab(tmp_path: Path) -> None:
     assert [path for path in sources if path.parts[1] in {*names, "lab", "testing"}] == []
     assert [path for path, text in sources.items() if "lab" in modules_in(text)] == []
     assert "rivertwice.commands" not in entries
+
+
+def test_a_build_that_is_given_no_address_makes_no_link_to_one(tmp_path: Path) -> None:
+    metadata, shown = installed(build_wheel(tmp_path), tmp_path)
+    assert "Project-URL" not in metadata
+    assert metadata.get_payload().startswith("# rivertwice")
+    assert re.findall(r"\]\((?!https?:)[^)]*\)", metadata.get_payload()) == []
+    assert shown == {"page": "concepts", "text": (REPOSITORY / "docs/concepts.md").read_text(), "address": None}
+
+
+def test_the_addresses_that_a_build_is_given_are_in_metadata_readme_and_docs(tmp_path: Path) -> None:
+    given = {DOCS_URL: "https://docs.example/rivertwice/", REPOSITORY_URL: "https://code.example/rivertwice"}
+    metadata, shown = installed(build_wheel(tmp_path, given), tmp_path)
+    site = f"{given[DOCS_URL]}{VERSION}"
+    assert metadata.get_all("Project-URL") == [f"Documentation, {site}", f"Repository, {given[REPOSITORY_URL]}"]
+    assert shown["address"] == f"{site}/concepts.html"
+    links = re.findall(r"\]\(([^)]*)\)", metadata.get_payload())
+    assert len(links) > 40
+    assert [link for link in links if not link.startswith((f"{site}/", f"{given[REPOSITORY_URL]}/blob/main/"))] == []
+    for link in links:
+        own = urlsplit(link.removeprefix(site)).path.removeprefix("/").replace(".html", ".md")
+        assert not link.startswith(site) or (REPOSITORY / "docs" / own).is_file(), link
+
+
+def installed(wheel: Path, folder: Path) -> tuple[Message, dict[str, Any]]:
+    """Return a wheel's metadata, and what `rivertwice docs concepts` answers from it."""
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder / "installed")
+    (text,) = (folder / "installed").glob("*.dist-info/METADATA")
+    code = "import sys; sys.argv = ['rivertwice', '-o', 'json', 'docs', 'concepts']; from rivertwice.cli.main import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, env={**os.environ, "PYTHONPATH": str(folder / "installed")},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return message_from_string(text.read_text(encoding="utf-8")), json.loads(done.stdout)
 
 
 def imported(file: Path) -> set[str]:

@@ -199,7 +199,9 @@ def _parse(data: bytes, path: Path) -> Routes:
 
 
 def _refusal(path: Path, wrong: str) -> ConfigError:
-    return ConfigError(f"the routes of alerts in {path} are not valid: {wrong}; see docs/howto-watch.md")
+    return ConfigError(
+        f"the routes of alerts in {path} are not valid: {wrong}; `rivertwice docs howto-watch` shows how to write them"
+    )
 
 
 def read_address(route: WebhookRoute | SlackRoute, env: Mapping[str, str]) -> str:

@@ -184,5 +184,5 @@ def agent_token(frame: Frame, name: str | None, pipelines: str, only_reads: bool
     secret = kept.make(name, chosen, utc_now(), only_reads=only_reads)
     frame.emit(
         {"name": name, "token": secret},
-        f"{secret}\nit is shown only now; give it to that Airflow as RIVERTWICE_AGENT_TOKEN (docs/services.md#airflow-mwaa-composer-astronomer)",
+        f"{secret}\nit is shown only now; give it to that Airflow as RIVERTWICE_AGENT_TOKEN (`rivertwice docs services`)",
     )

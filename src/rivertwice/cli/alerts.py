@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def alerts(ctx: click.Context, check: bool) -> None:
     """Show what fires now, and the next command.
 
-    It says since when, what it means, and how the routes do. Routes (webhook, Slack, e-mail, file) are configured in alerts.yaml of the project; docs/howto-watch.md has all of it.
+    It says since when, what it means, and how the routes do. Routes (webhook, Slack, e-mail, file) are configured in alerts.yaml of the project; `rivertwice docs howto-watch` has all of it.
     """
     if ctx.invoked_subcommand is not None:
         return
@@ -42,7 +42,7 @@ def alerts(ctx: click.Context, check: bool) -> None:
     rows = [
         (each.route, each.to, ", ".join(each.severities), each.waiting, each.failures, each.error) for each in routes
     ]
-    none = "no route is configured, so alerts are not sent; see docs/howto-watch.md"
+    none = "no route is configured, so alerts are not sent; `rivertwice docs howto-watch` shows how to write one"
     routes_text = as_table(headers, rows) if routes else none
     frame.emit({"firing": bodies, "routes": routes}, lambda: _text(firing, bodies, routes_text))
     if check and firing:
@@ -68,7 +68,7 @@ def alerts_test(frame: Frame, name: str | None) -> None:
     if not routes:
         configured = ", ".join(config.routes) or "none"
         what = f"no route {name!r}" if name else "no route is configured"
-        message = f"{what} in {config_file(frame.settings)} (configured: {configured}); docs/howto-watch.md shows how to write one"
+        message = f"{what} in {config_file(frame.settings)} (configured: {configured}); `rivertwice docs howto-watch` shows how to write one"
         raise RequestError(message)
     now = utc_now()
     text = "this is a test of a route of alerts, asked for by `rivertwice alerts test`; nothing is wrong"

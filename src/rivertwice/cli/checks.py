@@ -54,7 +54,7 @@ def _tell_alerts(frame: Frame, fire: Sequence[str]) -> list[str]:
     if not fire:
         return []
     routes = load_routes(frame.settings).routes
-    nobody = "" if routes else "; no route is configured, so alerts are not sent (docs/howto-watch.md)"
+    nobody = "" if routes else "; no route is configured, so alerts are not sent (`rivertwice docs howto-watch`)"
     return [f"{len(fire)} alerts fire: `rivertwice alerts` shows them{nobody}"]
 
 

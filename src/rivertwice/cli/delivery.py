@@ -104,7 +104,7 @@ def _chosen(frame: Frame, name: str, sink: str | None, *, again: bool) -> dict[s
 
     sinks = _sinks(frame, name)
     if not sinks:
-        message = f"{name} has no sinks, so there is nothing to deliver to; say deliver in its pipeline.yaml (docs/howto-delivery.md)"
+        message = f"{name} has no sinks, so there is nothing to deliver to; say deliver in its pipeline.yaml (`rivertwice docs howto-delivery`)"
         raise RequestError(message)
     if sink is not None and sink not in sinks:
         message = f"{name} has no sink {sink[:80]!r}; there are: {', '.join(sinks)}; see deliver in its pipeline.yaml"

@@ -39,33 +39,58 @@ _LITTLE = re.compile(
 def docs(frame: Frame, page: str | None, search: str | None) -> None:
     """Show a page of the documentation, or find one.
 
-    Without PAGE all pages are listed. A message that names docs/howto-watch.md means the page howto-watch.
+    Without PAGE all pages are listed. Where the pages of this version are published, a page ends with its address.
     """
     folder = find_shipped(None, "docs/concepts.md").parent  # the `docs` of a project are its own
     texts = {path.stem: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.md"))}
+    site = published_site()
     if search is not None:
         hits = find_sections(texts, search)
-        shown = [{"page": name, "section": heading, "fit": fit} for name, heading, fit in hits]
+        shown = [
+            {"page": name, "section": heading, "fit": fit, "address": address_of(site, name)}
+            for name, heading, fit in hits
+        ]
         none = f"no section has a word of {search!r}; try others"
         frame.emit(shown, lambda: as_table(("page", "section"), [hit[:2] for hit in hits]) if hits else none)
         return
     if page is None:
-        titles = [{"page": name, "title": title_of(text)} for name, text in texts.items()]
-        frame.emit(titles, lambda: as_table(("page", "what it says"), [tuple(each.values()) for each in titles]))
+        titles = [
+            {"page": name, "title": title_of(text), "address": address_of(site, name)} for name, text in texts.items()
+        ]
+        rows = [(each["page"], each["title"]) for each in titles]
+        frame.emit(titles, lambda: as_table(("page", "what it says"), rows))
         return
     name = Path(page).stem
     if name not in texts:
         message = f"there is no page {name}; {did_you_mean(name, texts)}"
         raise RequestError(message)
+    address = address_of(site, name)
+    text = texts[name] if address is None else f"{texts[name]}\n{address}"
     if frame.output == "text" and is_terminal():
         from rich.console import Console
         from rich.markdown import Markdown
 
         console = Console()
         with console.pager(styles=True):
-            console.print(Markdown(texts[name]))
+            console.print(Markdown(text))
         return
-    frame.emit({"page": name, "text": texts[name]}, texts[name])
+    frame.emit({"page": name, "text": texts[name], "address": address}, text)
+
+
+def published_site() -> str | None:
+    """Return where the pages of this version are published, as the installed package says; None if its build was not told."""
+    from importlib.metadata import PackageNotFoundError, metadata
+
+    try:
+        urls = metadata("rivertwice").get_all("Project-URL", [])
+    except PackageNotFoundError:
+        return None
+    return next((url.partition(", ")[2] for url in urls if url.startswith("Documentation, ")), None)
+
+
+def address_of(site: str | None, page: str) -> str | None:
+    """Return the address of a page; None if the site is not known."""
+    return None if site is None else f"{site}/{page}.html"
 
 
 def title_of(text: str) -> str:

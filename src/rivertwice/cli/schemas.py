@@ -35,7 +35,7 @@ def schema(ctx: click.Context, file: Path | None) -> None:
     """Print pipeline.yaml's schema; keep the schemas of records.
 
     Without a verb the JSON Schema of pipeline.yaml is printed, so that editors check it. The registry is the project's folder schemas/, or a Confluent registry at
-    $RIVERTWICE_SCHEMA_REGISTRY (logins: docs/howto-schemas.md). A running pipeline never asks it: it decodes by what `refresh`
+    $RIVERTWICE_SCHEMA_REGISTRY (logins: `rivertwice docs howto-schemas`). A running pipeline never asks it: it decodes by what `refresh`
     pinned beside its definition.
     """
     if ctx.invoked_subcommand is not None:

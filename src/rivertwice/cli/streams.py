@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from rivertwice.timeline import Heartbeat
 
 _SAY_EVERY_S = 5.0
+STARTED, CAUGHT_UP = "started", "caught-up"
+"""What `start` can wait for."""
 
 
 @click.command(
@@ -40,6 +42,11 @@ _SAY_EVERY_S = 5.0
 )
 @name_argument()
 @click.option("--wait", is_flag=True, help="Wait until the stream has read the log as far as it is now.")
+@click.option(
+    "--until",
+    type=click.Choice([STARTED, CAUGHT_UP]),
+    help=f"Wait until its driver runs ({STARTED}), or as --wait does ({CAUGHT_UP}).",
+)
 @click.option("--timeout", type=click.IntRange(1), default=600, show_default=True, help="Seconds to wait.")
 @click.option(
     "--accept-gap",
@@ -53,7 +60,15 @@ _SAY_EVERY_S = 5.0
 @asks_first("with --accept-gap the head moves to a timeline that skips records")
 @pass_frame
 def start(
-    frame: Frame, name: str, wait: bool, timeout: int, accept_gap: str | None, from_batch: bool, consent: Consent
+    frame: Frame,
+    /,
+    name: str,
+    wait: bool,
+    until: str | None,
+    timeout: int,
+    accept_gap: str | None,
+    from_batch: bool,
+    consent: Consent,
 ) -> None:
     """Start the stream of NAME, and keep it running.
 
@@ -62,7 +77,7 @@ def start(
 
     With --wait the command ends when the stream has caught up: it has read all that was in the log when you asked, and closed the windows
     that these records close, and readers see their rows. What you send afterwards is judged by their watermark. Exit 1 with the reason if the stream fails or
-    the time is over; the stream itself continues to run.
+    the time is over; the stream itself continues to run. With --until started it ends when the driver runs, whatever is left to read.
 
     With --from-batch a long history is not streamed. The topic is archived, the stream begins where the oldest window
     that is still open begins, and backfills publish the windows before it, once the stream has closed them. It waits
@@ -81,12 +96,13 @@ def start(
         return
     frame.warn_of_copies(name)
     asked_at = utc_now()
+    until = until or (CAUGHT_UP if wait else None)
     if accept_gap is not None and not consent.given(
         name, f"Let {name} continue after it, for good?", partial(_show_gap, frame, name, accept_gap)
     ):
         return
     if from_batch:
-        report, text = load_and_start(frame, name, asked_at, timeout, wait=wait)
+        report, text = load_and_start(frame, name, asked_at, timeout, until)
         frame.emit(report, text)
         return
     unfinished = tell_unfinished(frame, name)
@@ -97,14 +113,14 @@ def start(
         gap = go_past(settings, name, accept_gap, by="cli", now=asked_at)
         frame.progress(f"{accept_gap} is accepted: {name} continues after it on timeline {gap.timeline}")
         accepted = {"accepted": {"gap": gap.gap, "timeline": gap.timeline}}
-    wanted = want_running(frame, name, asked_at, must_run=wait)
-    caught = wait_caught_up(frame, name, asked_at, timeout) if wait else None
+    wanted = want_running(frame, name, asked_at, must_run=until is not None)
+    seen = _wait_until(frame, name, asked_at, timeout, until)
     loading = {} if unfinished is None else {"first_load": unfinished}
-    frame.emit(to_plain(wanted) | to_plain(caught or {}) | accepted | loading, _running_text(name, caught))
+    frame.emit(to_plain(wanted) | to_plain(seen or {}) | accepted | loading, _running_text(name, seen))
 
 
 def load_and_start(
-    frame: Frame, name: str, asked_at: datetime, timeout: int, *, wait: bool
+    frame: Frame, name: str, asked_at: datetime, timeout: int, until: str | None
 ) -> tuple[dict[str, Any], str]:
     """Load the past of a pipeline by batch, and let its stream begin after it; return the report, for programs and in words.
 
@@ -116,17 +132,17 @@ def load_and_start(
         with hold_load(frame.settings.pipeline(name)):
             progress = begin_by_stream(frame, name, asked_at)
         loaded, said = to_plain(progress), progress.message
-        wanted = want_running(frame, name, asked_at, must_run=wait)
+        wanted = want_running(frame, name, asked_at, must_run=until is not None)
     else:
         with one_run(frame, name) as spark:
             load = begin(frame, name, asked_at, spark)
-            wanted = want_running(frame, name, asked_at, must_run=wait)
+            wanted = want_running(frame, name, asked_at, must_run=until is not None)
             check_driver = partial(_require_driver, frame, name, asked_at)
             published = [] if load is None else finish(frame, load, timeout, check_driver, spark)
         loaded = None if load is None else plain_load(load) | {"published": published}
         said = describe(load, published)
-    caught = wait_caught_up(frame, name, asked_at, timeout) if wait else None
-    return to_plain(wanted) | to_plain(caught or {}) | {"load": loaded}, f"{said}; {_running_text(name, caught)}"
+    seen = _wait_until(frame, name, asked_at, timeout, until)
+    return to_plain(wanted) | to_plain(seen or {}) | {"load": loaded}, f"{said}; {_running_text(name, seen)}"
 
 
 @dataclass(frozen=True)
@@ -139,13 +155,19 @@ class WantedStream:
 
 
 @dataclass(frozen=True)
-class CaughtUp:
-    """A driver that has caught up: what its heartbeat says, what it has read meanwhile, and whether readers see it."""
+class Running:
+    """A driver that runs, by its heartbeat."""
 
     pid: int
     epoch: int
     timeline: str
     state: str
+
+
+@dataclass(frozen=True)
+class CaughtUp(Running):
+    """A driver that has caught up: what it has read meanwhile, and whether readers see it."""
+
     watermark: str | None
     read: int
     dead: int
@@ -179,6 +201,19 @@ def want_running(frame: Frame, name: str, asked_at: datetime, *, must_run: bool)
     return WantedStream(name, intent.desired, None if agent is None else agent.pid)
 
 
+def _wait_until(frame: Frame, name: str, asked_at: datetime, timeout: int, until: str | None) -> Running | None:
+    """Wait for what `--until` says, and return the driver that is seen then; None: nothing was to be waited for."""
+    from rivertwice.definition import load_definition
+
+    if until == CAUGHT_UP:
+        return wait_caught_up(frame, name, asked_at, timeout)
+    if until is None:
+        return None
+    definition = load_definition(frame.settings.definition_folder(name))
+    beat = _await_driver(frame, definition, asked_at, timeout)
+    return Running(beat.pid, beat.epoch, beat.timeline, beat.state)
+
+
 def wait_caught_up(frame: Frame, name: str, asked_at: datetime, timeout: int) -> CaughtUp:
     """Wait until the stream has read the log as far as it is now, and return what it has read meanwhile.
 
@@ -194,7 +229,7 @@ def wait_caught_up(frame: Frame, name: str, asked_at: datetime, timeout: int) ->
     definition = load_definition(settings.definition_folder(name))
     log_ends = {topic: stable_ends(settings, topic) for topic in definition.topics}
     known = {(row.timeline, row.batch) for row in path_ledger(home)}
-    beat = _await_ends(frame, definition, log_ends, asked_at, timeout)
+    beat = _await_driver(frame, definition, asked_at, timeout, log_ends)
     served = beat.batch is None or frame.await_served(name, (beat.timeline, beat.batch))
     rows = [row for row in path_ledger(home) if (row.timeline, row.batch) not in known]
     watermark = None if beat.watermark_ms is None else iso_of_ms(beat.watermark_ms)
@@ -202,46 +237,54 @@ def wait_caught_up(frame: Frame, name: str, asked_at: datetime, timeout: int) ->
     return CaughtUp(beat.pid, beat.epoch, beat.timeline, beat.state, watermark, read, dead, emitted, len(rows), served)
 
 
-def _await_ends(frame: Frame, definition: Definition, log_ends: LogEnds, asked_at: datetime, timeout: int) -> Heartbeat:
-    """Return the heartbeat of the driver that has read up to these ends."""
+def _await_driver(
+    frame: Frame, definition: Definition, asked_at: datetime, timeout: int, log_ends: LogEnds | None = None
+) -> Heartbeat:
+    """Return the heartbeat of the driver that has caught up with these ends; None: of the first that runs."""
     from rivertwice.agent import Wait, WaitState, decide_wait, last_failure, look
     from rivertwice.stream import lag_of
 
     settings, name = frame.settings, definition.name
     log = settings.pipeline(name).logs / "driver.log"
-    wait = Wait({topic: {str(part): end for part, end in ends.items()} for topic, ends in log_ends.items()})
-    left = total = lag_of({}, log_ends)
+    ends = log_ends or {}
+    done = "started" if log_ends is None else "caught up"
+    wait = Wait({topic: {str(part): end for part, end in places.items()} for topic, places in ends.items()})
+    left = total = lag_of({}, ends)
     said_at = time.monotonic()
     for _ in Deadline.after(timeout).polls(0.25):
         seen = look(settings, definition, wait, asked_at)
         wait = decide_wait(wait, seen)
-        if wait.state == WaitState.CAUGHT_UP and seen.beat is not None:
+        is_done = wait.covered is not None if log_ends is None else wait.state == WaitState.CAUGHT_UP
+        if is_done and seen.beat is not None:
             return seen.beat
         if wait.state == WaitState.FAILED:
-            message = f"{name} has not caught up: {wait.reason}; see {log}"
+            message = f"{name} has not {done}: {wait.reason}; see {log}"
             raise ServiceError(message)
         if seen.beat is not None and seen.beat.epoch == seen.epoch and seen.beat.end_offsets:
-            left = lag_of(seen.beat.end_offsets, log_ends)
+            left = lag_of(seen.beat.end_offsets, ends)
         if 0 < left < total and time.monotonic() - said_at > _SAY_EVERY_S:
             said_at = time.monotonic()
             frame.progress(Measured(f"{name}: {left} records to read", "records", total - left, total))
     failure = last_failure(settings, name, asked_at)
     why = "" if failure is None else f"; its driver ended with {failure.failure}: {failure.message}"
+    unread = "" if log_ends is None else f": {left} records of the log are not read yet"
     message = (
-        f"{name} has not caught up after {timeout} s: {left} records of the log are not read yet{why}; the same command waits "
-        f"on, and `rivertwice status` and {log} show what the stream does"
+        f"{name} has not {done} after {timeout} s{unread}{why}; the same command waits on, and `rivertwice status` "
+        f"and {log} show what the stream does"
     )
     raise ServiceError(message)
 
 
-def _running_text(name: str, caught: CaughtUp | None) -> str:
-    if caught is None:
+def _running_text(name: str, seen: Running | None) -> str:
+    if seen is None:
         return f"{name}: starting"
-    dead = f", {caught.dead} of them dead letters" if caught.dead else ""
-    read = f"read {caught.read} records in {caught.batches} batches{dead}" if caught.batches else "nothing new to read"
-    watermark = f"; watermark {caught.watermark}" if caught.watermark else ""
-    driver = f"; driver pid {caught.pid}, epoch {caught.epoch}"
-    return f"{name} has caught up: {read}, {caught.emitted} rows emitted{watermark}{driver}"
+    driver = f"driver pid {seen.pid}, epoch {seen.epoch}"
+    if not isinstance(seen, CaughtUp):
+        return f"{name} has started: {driver}, timeline {seen.timeline}"
+    dead = f", {seen.dead} of them dead letters" if seen.dead else ""
+    read = f"read {seen.read} records in {seen.batches} batches{dead}" if seen.batches else "nothing new to read"
+    watermark = f"; watermark {seen.watermark}" if seen.watermark else ""
+    return f"{name} has caught up: {read}, {seen.emitted} rows emitted{watermark}; {driver}"
 
 
 def _show_gap(frame: Frame, name: str, gap_id: str) -> Preview:

@@ -303,6 +303,8 @@ def _prove(frame: Frame, name: str) -> None:
 
 def _switch_preview(found: SwitchPlan) -> Preview:
     name, before = found.choice.version, found.choice.serving
+    if before == name:
+        return Preview({"version": name, "before": before, "parity": None}, f"{name} serves already", nothing=True)
     end = f"\n{name} would serve in place of {before}"
     parity = found.parity
     if found.exchange is not None:
@@ -311,7 +313,7 @@ def _switch_preview(found: SwitchPlan) -> Preview:
         return Preview(value, "\n".join([*compared, exchange_text(found.exchange)]) + end)
     value = {"version": name, "before": before, "parity": None if parity is None else to_plain(parity)}
     text = "it served before and is not compared" if parity is None else parity_text(parity)
-    return Preview(value, f"{text}{end}", nothing=before == name)
+    return Preview(value, f"{text}{end}")
 
 
 def _switched_text(done: Switched) -> str:
@@ -403,7 +405,7 @@ def _begin(frame: Frame, name: str, timeout: int, *, recompute: bool) -> None:
     require_readable(settings, name, recompute=recompute)
     begun = begin_version(settings, name, by="cli", now=now, recompute=recompute)
     frame.progress(f"{begun.name} runs beside {begun.beside}, which keeps its definition")
-    report, text = load_and_start(frame, begun.name, now, timeout, wait=False)
+    report, text = load_and_start(frame, begun.name, now, timeout, until=None)
     way = way_of(settings, begun, begun.beside)
     frame.emit(report | {"version": begun.name, "different": list(way.reasons)}, lambda: f"{text}; {_next(begun, way)}")
 

@@ -133,7 +133,7 @@ class SparkResources(Strict):
             elif name in _FIELD_OF:
                 message = f"{name!r} has its own field; write {_FIELD_OF[name]}"
             elif _SECRET.search(name):
-                message = f"{name!r} is a secret, which the job's command line and log would show; give it by a connection (docs/howto-airflow.md)"
+                message = f"{name!r} is a secret, which the job's command line and log would show; give it by a connection (`rivertwice docs howto-airflow`)"
             elif name.startswith(_OURS):
                 message = f"{name!r} is set by the jobs themselves, because their results depend on it; remove it"
             else:

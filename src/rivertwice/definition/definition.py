@@ -350,7 +350,7 @@ def _yaml(text: str, path: str) -> dict[str, Any]:
         message = f"{path} is not YAML: {describe_yaml_error(error)}; correct it there, or just before"
         raise DefinitionError(message) from None
     if not isinstance(value, dict):
-        message = f"{path} holds {type(value).__name__}, not fields; see docs/definitions.md for an example"
+        message = f"{path} holds {type(value).__name__}, not fields; `rivertwice docs definitions` has an example"
         raise DefinitionError(message)
     return value
 

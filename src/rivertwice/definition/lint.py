@@ -263,7 +263,7 @@ def _commits(definition: Definition) -> LintFinding:
         "the order of commits shows in what ran, not in a definition: a reconcile draws the balance of all offsets, a savepoint's "
         "proof replays batches and compares output and state",
         f"run `rivertwice reconcile {definition.name}` and `rivertwice savepoint take {definition.name}`; "
-        "docs/guarantees.md says what was tried",
+        "`rivertwice docs guarantees` says what was tried",
     )
 
 

@@ -181,16 +181,18 @@ class DefinitionFile(Strict):
     stream: StreamPins = StreamPins()
     alerts: AlertLimits = AlertLimits()
     deliver: dict[Name, Delivery] = Field(
-        default_factory=dict, description="Where results go beyond the tables, by name (docs/howto-delivery.md)."
+        default_factory=dict,
+        description="Where results go beyond the tables, by name (`rivertwice docs howto-delivery`).",
     )
     fast: FastPath | None = Field(
         default=None,
-        description="Where the rows of fast.sql go, record by record (docs/howto-delivery.md).",
+        description="Where the rows of fast.sql go, record by record (`rivertwice docs howto-delivery`).",
         json_schema_extra=_optional_part,
     )
     repair: RepairPolicy = RepairPolicy()
     airflow: AirflowSettings = Field(
-        default=AirflowSettings(), description="Schedules and resources of the pipeline's DAGs (docs/howto-airflow.md)."
+        default=AirflowSettings(),
+        description="Schedules and resources of the pipeline's DAGs (`rivertwice docs howto-airflow`).",
     )
     compare: bool = Field(default=True, description="false: results are not reconciled; lifts the symmetry refusals.")
 

@@ -13,10 +13,10 @@ from pydantic import BaseModel, ValidationError
 from rivertwice.core import compose_yaml, nearest
 
 _REMEDIES = {
-    "extra_forbidden": "remove it or correct its name; docs/definitions.md lists the fields",
-    "missing": "add it; docs/definitions.md shows an example",
-    "union_tag_invalid": "use one of those it names; docs/definitions.md explains them",
-    "union_tag_not_found": "say which kind it is; docs/definitions.md lists the kinds",
+    "extra_forbidden": "remove it or correct its name; `rivertwice docs definitions` lists the fields",
+    "missing": "add it; `rivertwice docs definitions` shows an example",
+    "union_tag_invalid": "use one of those it names; `rivertwice docs definitions` explains them",
+    "union_tag_not_found": "say which kind it is; `rivertwice docs definitions` lists the kinds",
 }
 _PYDANTIC = (  # the library's words, and ours
     ("Value error, ", ""),
@@ -201,7 +201,7 @@ def _describe(finding: Mapping[str, Any], root: yaml.Node | None, model: type[Ba
     if kind == "missing":
         return f"{at}{field} is missing; {remedy}"
     if finding["input"] is None:
-        return f"{at}{field} has no value; write one, or remove the field if it may be left out (docs/definitions.md)"
+        return f"{at}{field} has no value; write one, or remove the field if it may be left out (`rivertwice docs definitions`)"
     close = nearest_field(model, field_path) if kind == "extra_forbidden" else nearest_value(finding["input"], finding)
     meant = "" if close is None else f"; did you mean {close}?"
     if kind == "extra_forbidden":

@@ -405,7 +405,7 @@ def choose_delay(records: Sequence[TimedRecord]) -> Chosen:
     if value < widest:
         why = (
             f"records come after a later one of their partition by up to {_rounded(widest)}: the log is not in the order of event time, and a "
-            f"delay as long as that keeps windows open as long; see docs/howto-first-load.md for loading a history"
+            f"delay as long as that keeps windows open as long; `rivertwice docs howto-first-load` shows how to load a history"
         )
     return Chosen(value, why, measured=True)
 

@@ -65,7 +65,7 @@ def _version(settings: Settings, topic: str, schema_id: int) -> SchemaVersion:
         message = (
             f"records of topic {topic} begin with Confluent's prefix and the schema id {schema_id}, which {registry.place} does not give "
             f"({error}), so their fields are not known; set {URL_ENV}=https://HOST:PORT (Avro or JSON schemas), or pin a Protobuf "
-            "message as docs/howto-schemas.md shows"
+            "message as `rivertwice docs howto-schemas` shows"
         )
         raise RequestError(message) from None
 

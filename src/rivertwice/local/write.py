@@ -64,13 +64,13 @@ def render_yaml(guess: Guess) -> str:
     if guess.table is not None:
         head = _comment(
             f"Guessed by `rivertwice init` from {len(sample.records)} change events of {sample.origin}. Check each part against the table: a guess "
-            "sees a sample only. docs/howto-cdc.md of rivertwice explains what comes out."
+            "sees a sample only. `rivertwice docs howto-cdc` explains what comes out."
         )
         return "\n".join([*head, *render_table(guess.table, guess.name, view)]) + "\n"
     lines = [
         *_comment(
             f"Guessed by `rivertwice init` from {len(sample.records)} records of {sample.origin}. Check each part against what you know: "
-            "a guess sees a sample only. docs/definitions.md of rivertwice explains every field."
+            "a guess sees a sample only. `rivertwice docs definitions` explains every field."
         ),
         f"name: {guess.name}",
         f"description: {json.dumps(_description(guess), ensure_ascii=False)}",
@@ -112,7 +112,7 @@ def render_yaml(guess: Guess) -> str:
         *(f"  {each.column}: {{compare: exact}}" for each in guess.measures),
         "",
         "emit: final # a window's rows come once, when the watermark has passed its end",
-        "late: {policy: drop} # or side_output, or correct: docs/howto-correct.md",
+        "late: {policy: drop} # or side_output, or correct: `rivertwice docs howto-correct`",
     ]
     return "\n".join(lines) + "\n"
 
@@ -266,7 +266,7 @@ and count instead of them: change them for this project, or delete both to use t
 | `NAME/windows.json` | what the windows of pipeline NAME serve, your own expectations of the data | `critical` fails the reconcile, `warning` is reported, `info` is recorded |
 | `NAME/corrections.json` | what a backfill of NAME would publish | `critical` keeps it from being published |
 
-`rivertwice lint NAME` checks the last two, `rivertwice quality NAME` shows what they found. docs/howto-quality.md of rivertwice has all of it.
+`rivertwice lint NAME` checks the last two, `rivertwice quality NAME` shows what they found. `rivertwice docs howto-quality` has all of it.
 """
 GITIGNORE = """\
 .rivertwice/

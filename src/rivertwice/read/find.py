@@ -116,7 +116,7 @@ _ABSENT = {
     "verdicts": "it was never reconciled; run `rivertwice reconcile {name}`",
     "causes": "it was never reconciled; run `rivertwice reconcile {name}`",
     "reconciles": "it was never reconciled; run `rivertwice reconcile {name}`",
-    "quality": "none of its suites has run: `expectations/{name}/windows.json` runs with each reconcile (docs/howto-quality.md)",
+    "quality": "none of its suites has run: `expectations/{name}/windows.json` runs with each reconcile (`rivertwice docs howto-quality`)",
     "dead-letters": "no record was refused so far",
     "late-rows": "its late policy keeps none, or no record was late so far",
     "amendments": "nothing was decided about a dead letter so far",

@@ -30,7 +30,7 @@ def test_what_the_archive_has_of_a_gap_is_read_for_every_window():
     assert plan.offsets["flights"][0] == ((10, 44),)
 
 
-@pytest.mark.proves("howto-log.md#what-can-be-repaired", "support.md#scenarios")
+@pytest.mark.proves("howto-log.md#what-can-be-repaired", "lab/docs/scenarios.md#scenarios")
 def test_what_is_lost_is_not_read_and_windows_it_may_belong_to_are_refused():
     lost = {"flights": {0: ((40, 50),)}}
     doubt = DoubtfulWindows(4 * HOUR, 6 * HOUR, "flights/0 [40, 50) of gap-1")

@@ -128,7 +128,7 @@ def test_each_offset_comes_from_the_archive_or_from_kafka_once():
     assert plan.kafka == {"flights": {0: ((45, 80),)}}
 
 
-@pytest.mark.proves("howto-correct.md#what-a-plan-says", "support.md#scenarios")
+@pytest.mark.proves("howto-correct.md#what-a-plan-says", "lab/docs/scenarios.md#scenarios")
 def test_a_record_that_nobody_has_any_more_is_refused_with_its_address():
     with pytest.raises(LogGapError, match=r"flights/0 \[5, 20\)"):
         plan_backfill(asked(0, 8), view(archive={"flights": {0: (0, 5)}}, kafka={"flights": {0: (20, 100)}}))

@@ -58,7 +58,7 @@ def test_what_only_a_plan_shows_is_not_checked_without_one(check: str) -> None:
         assert (one.state, f"`rivertwice lint {LAB.name}`" in one.remedy) == (LintLevel.NOT_CHECKED, True)
 
 
-@pytest.mark.proves("support.md#scenarios")
+@pytest.mark.proves("lab/docs/scenarios.md#scenarios")
 def test_what_a_definition_cannot_tell_is_not_called_safe() -> None:
     one = found()["offset before output, output before state"]
     assert (one.state, f"`rivertwice reconcile {LAB.name}`" in one.remedy) == (LintLevel.NOT_CHECKED, True)
@@ -110,7 +110,7 @@ def test_the_clock_and_the_order_are_broken_where_nothing_refuses_them() -> None
     assert "now" in free["processing-time windows"].told
 
 
-@pytest.mark.proves("support.md#scenarios")
+@pytest.mark.proves("lab/docs/scenarios.md#scenarios")
 def test_a_sink_that_claims_too_much_is_broken_and_one_may_repeat() -> None:
     plain = KafkaDelivery(to="kafka", topic="sms", transactions=False, guarantee="at_least_once")
     weak = LAB.model_copy(update={"deliver": {"sms": plain}})

@@ -30,7 +30,7 @@ POSTGRES = "p: {to: postgres, table: s.t, guarantee: effectively_once}"
 PLAIN = "t: {to: kafka, topic: plain, transactions: false, guarantee: at_least_once}"
 
 
-@pytest.mark.proves("howto-delivery.md#what-is-promised", "support.md#scenarios", "guarantees.md#all-sinks")
+@pytest.mark.proves("howto-delivery.md#what-is-promised", "lab/docs/scenarios.md#scenarios", "guarantees.md#all-sinks")
 @pytest.mark.parametrize(
     ("sink", "why"),
     [

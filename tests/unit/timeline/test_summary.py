@@ -102,7 +102,7 @@ def test_only_letters_of_committed_batches_on_the_heads_path_count() -> None:
     assert [one.address.offset for one in letters] == [0, 1]
 
 
-@pytest.mark.proves("howto-dead-letters.md#dead-letters")
+@pytest.mark.proves("howto-quality.md#dead-letters")
 def test_a_letter_is_open_until_a_decision_and_the_newest_one_holds() -> None:
     book = [decision(1, seq=1), decision(1, seq=3, kind=DISCARD), decision(2, seq=2)]
     letters = select_valid(
@@ -155,7 +155,7 @@ def test_a_list_holds_the_bytes_of_what_it_shows_alone(home: PipelineHome, monke
     assert (one["value"][-3:], len(one["value"]), sum(held) < 2 * size) == ("201", size, True)
 
 
-@pytest.mark.proves("howto-dead-letters.md#dead-letters")
+@pytest.mark.proves("howto-quality.md#dead-letters")
 def test_decisions_are_kept_and_leave_only_what_is_open(home: PipelineHome) -> None:
     letters = read_letters(home)
     amend(home, letters[0], b'{"fine": 1}', fine, why="quoted wrongly", by="ana", now=NOW)
@@ -173,7 +173,7 @@ def test_decisions_are_kept_and_leave_only_what_is_open(home: PipelineHome) -> N
     assert [one.seq for one in read_amendments(home)] == [1, 2]
 
 
-@pytest.mark.proves("howto-dead-letters.md#dead-letters")
+@pytest.mark.proves("howto-quality.md#dead-letters")
 def test_a_cure_that_is_a_dead_letter_too_is_refused(home: PipelineHome) -> None:
     with pytest.raises(RequestError, match=r"0@3 would be a dead letter too \(missing: at\)"):
         amend(home, read_letters(home)[0], b"{}", lambda *_: "missing: at", why="x", by="y", now=NOW)

@@ -189,6 +189,13 @@ def run(world: World, *arguments: str) -> Result:
     return CliRunner().invoke(cli, ["version", "serve", *arguments], env=world.settings.to_env())
 
 
+@pytest.mark.parametrize("how", ["--dry-run", "--yes"])
+def test_a_version_that_serves_already_says_only_that(world: World, how: str) -> None:
+    world.keep_all()
+    done = run(world, "p", how)
+    assert (done.exit_code, done.output.strip().splitlines()) == (0, ["p serves already"])
+
+
 @pytest.mark.proves("howto-upgrade.md#let-it-serve-and-go-back", "guarantees.md#version-switch")
 def test_windows_that_would_be_served_no_more_refuse_a_switch(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.keep_all()
