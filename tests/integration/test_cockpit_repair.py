@@ -38,7 +38,9 @@ def test_a_late_burst_is_one_alert_that_a_person_approves_and_that_closes(world:
     assert alert.details["repair"].startswith(f"{late} rows LATE are served in ")
     world.run("reconcile")  # what it finds again starts no second repair, and is not a second alert
     assert repairs(world) == [run]
-    world.run("backfill", {"scope": "stale", "dry_run": True})  # one that waits for a person keeps no other from its work
+    world.run(
+        "backfill", {"scope": "stale", "dry_run": True}
+    )  # one that waits for a person keeps no other from its work
     assert [each.id for each in known_alerts(world)] == [alert.id]
     published = len(read_sequence(world.home))
 

@@ -165,7 +165,7 @@ def _find(name: str, conn_type: str) -> Any:
     except AirflowNotFoundException:
         message = (
             f"Airflow has no connection {name}, so it is not known how to reach {conn_type}; create it: "
-            f"`airflow connections add {name} --conn-type {conn_type} ...` (docs/howto-airflow.md)"
+            f"`airflow connections add {name} --conn-type {conn_type} ...` (`rivertwice docs howto-airflow`)"
         )
         raise ConfigError(message) from None
 

@@ -131,7 +131,7 @@ def pipeline_dag(facts: DagFacts, verb: str, description: str, **options: Any) -
         is_paused_upon_creation=own.paused,
         allowed_run_types=RUN_TYPES,
         tags=list(dict.fromkeys(["rivertwice", verb, base_of(name), *own.tags])),
-        doc_md=f"**{verb}** of pipeline `{name}`. {description} See docs/howto-airflow.md.",
+        doc_md=f"**{verb}** of pipeline `{name}`. {description} See `rivertwice docs howto-airflow`.",
         default_args={
             "owner": own.owner,
             # An API server that is restarted, a lost race, a killed worker: worth another try. A failure that no retry can cure fails

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from rivertwice.core import PipelineHome, Settings, run_process, utc_now
 from rivertwice.definition import Bundle, Definition, build_bundle, load_bundle_definition
 from rivertwice.engine import (
+    NO_CODE_TEXT,
     batch_rows,
     buckets_at_genesis,
     compile_stream,
@@ -150,11 +151,41 @@ def terminated_state(spark: SparkSession) -> Any:
 
 _log = logging.getLogger(__name__)
 _POLL_SECONDS: Any = 0.2  # PySpark takes fractions, though its annotation does not allow them
-_POLL_BUSY_SECONDS: Any = 0.5  # while batches run, and after half a minute without one; each look is three calls to the JVM
+_POLL_BUSY_SECONDS: Any = (
+    0.5  # while batches run, and after half a minute without one; each look is three calls to the JVM
+)
 _ASKS_MS, _ASKS_SELDOM_MS, _SELDOM_AFTER_S = 100, 500, 30.0
 """How often a query without a record asks Kafka: an idle stream costs the asking and little else."""
 SPARK_UI = {"spark.ui.enabled": "true", "spark.ui.port": "0", "spark.ui.killEnabled": "false"}
+INTERPRETED_RECORDS = 5_000
+"""A batch of no more records than this costs less where Spark interprets its plan than where it compiles it."""
 _QUIET_S = 5.0  # a batch without records, which a rising watermark causes, comes well before
+
+
+class Interpreting:
+    """Lets Spark interpret the plans of small batches, with the same results.
+
+    Each batch is planned anew, and compiling code for a few records costs more than it saves.
+    """
+
+    def __init__(self) -> None:
+        """Begin with a query that compiles, as Spark does by itself."""
+        self._is_on = False
+
+    def choose(self, session: SparkSession, read: int) -> None:
+        """Choose for the next batch, by the records of the last one.
+
+        Args:
+            session: the query's own, that of a batch's frame.
+        """
+        wanted = read <= INTERPRETED_RECORDS
+        if wanted != self._is_on:
+            for name, value in NO_CODE_TEXT.items():
+                if wanted:
+                    session.conf.set(name, value)
+                else:
+                    session.conf.unset(name)
+            self._is_on = wanted
 
 
 class Driver:
@@ -282,11 +313,13 @@ class Driver:
         sink = self._sink(spark, context, stage)
         result = compile_stream(spark, context.definition, self._source(spark, context, stage))
         placing = Placing(spark, self._settings, context, self.heartbeat.placed)
+        interpreting = Interpreting()
 
         def write(frame: Any, batch: int) -> None:
             try:
                 row = sink.write(frame, batch)
                 self._committed(row)
+                interpreting.choose(frame.sparkSession, row.read)
                 is_over = self._ends_after(spark, stage, row)
                 if not is_over and not self._ending.is_set() and not self.heartbeat.draining.is_set():
                     placing.place_next(self._running()._jsq.streamingQuery(), row.end_offsets)
