@@ -10,7 +10,7 @@ import logging
 from typing import Any
 
 from rivertwice.acts import OPERATE, ActName, World, do_stored, find_act
-from rivertwice.core import RequestError, Settings, utc_now
+from rivertwice.core import RequestError, SavepointError, Settings, utc_now
 from rivertwice.tasks.forms import read_form
 from rivertwice.tasks.names import request_of
 from rivertwice.tasks.run import TaskRun
@@ -41,7 +41,10 @@ def check_act(settings: Settings, run: TaskRun, pipeline: str) -> str:
     if chosen.name == ActName.SERVE:  # its own tasks plan it
         return chosen.name
     request = asked.request.model_copy(update={"reason": asked.request.reason or reason_of(run)})
-    plan = chosen.plan(World(settings, run.asked_by, now), request)
+    try:
+        plan = chosen.plan(World(settings, run.asked_by, now), request)
+    except SavepointError as error:  # the person who named it reads why; nothing is wrong with the pipeline
+        raise RequestError(str(error)) from error
     for line in plan.lines():
         log.info("%s", line)
     if plan.refusals:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +18,7 @@ from rivertwice.acts import World, find_act, parse_request
 from rivertwice.acts.job import run_stored
 from rivertwice.acts.project import ActingProject
 from rivertwice.acts.savepoint import SavepointState
-from rivertwice.airflow.work import do_step
+from rivertwice.airflow.work import do_step, run_of
 from rivertwice.core.errors import RequestError
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.instants import utc_now
@@ -51,6 +51,10 @@ class Run:
 
     def asks(self, **conf: Any) -> None:
         self.context["dag_run"].conf, self.context["params"] = conf, conf
+
+    def report(self, request: str) -> Any:
+        """Return what the last task of the run returns."""
+        return do_step("report_act", "p", run=replace(run_of(self.context), results={"check": request}))
 
 
 def do_job(request: str) -> int:
@@ -93,8 +97,17 @@ def test_a_restore_is_shown_recorded_with_the_person_and_done(
     assert (event["by"], event["reason"]) == ("ada in Airflow", "the disk was replaced")
     assert event["message"] == "savepoint restore by ada in Airflow: the disk was replaced"
     assert do_job(arguments) == 0
-    report = do_step("report_act", "p", arguments)
+    report = run.report(arguments)
     assert (report["head"], report["parent"], report["forked_at"], report["replayed"]) == ("t2", "t1", 6, 3)
+
+
+@pytest.mark.parametrize("act", [RESTORE, REWIND, "savepoint.prove", "savepoint.pin"])
+def test_a_savepoint_that_does_not_exist_is_a_refused_form_and_no_alert(world: Any, run: Run, act: str) -> None:
+    sure = SURE if act in (RESTORE, REWIND) else {}
+    run.asks(act=act, savepoint="sp-t9-1-0a1b2c3d", **sure)
+    with pytest.raises(AirflowFailException, match="savepoint sp-t9-1-0a1b2c3d does not exist") as refused:
+        do_step("check_act", "p")
+    assert isinstance(refused.value.__cause__, RequestError)
 
 
 def test_a_restore_that_its_run_has_done_is_not_begun_again(world: Any, run: Run) -> None:
@@ -220,7 +233,7 @@ def test_pin_and_unpin_carry_the_name_of_the_person(world: Any, run: Run) -> Non
         assert do_step("do_act", "p", asked)["pinned"]
     assert json.loads(taken.store.get(f"{taken.id}/pin.json"))["by"] == "ada in Airflow"
     assert events(settings)[-1]["message"] == "savepoint pin by ada in Airflow: for the audit"
-    assert do_step("report_act", "p", asked)["pinned"]
+    assert run.report(asked)["pinned"]
     run.asks(act="savepoint.unpin", savepoint=taken.id, reason="done")
     do_step("do_act", "p", do_step("check_act", "p"))
     assert not list_savepoints(home)[0].pinned
@@ -279,7 +292,7 @@ def test_an_amended_value_is_in_no_argument_and_no_result(
     assert stored.stat().st_mode & 0o077 == 0
     StoredRequest.load(home, asked).finish(home, asked, {"seq": 1})
     assert "secret" not in stored.read_text()
-    assert do_step("report_act", "p", asked)["reason"] == "field was missing"
+    assert run.report(asked)["reason"] == "field was missing"
     assert not stored.exists()
 
 
