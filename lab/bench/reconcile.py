@@ -72,8 +72,8 @@ _TIME = pa.timestamp("us", "UTC")
 class Story:
     """A stream that commits batches of the same size as Spark's would, worked out with arrays."""
 
-    def __init__(self, root: Path, records: int, batch: int) -> None:
-        self.settings: Settings = make_project(root, {"p": {"pipeline.yaml": YAML, "transform.sql": SQL}}, links=TO_RUN)
+    def __init__(self, root: Path, records: int, batch: int, *, yaml: str = YAML, chunk: int = SLICE) -> None:
+        self.settings: Settings = make_project(root, {"p": {"pipeline.yaml": yaml, "transform.sql": SQL}}, links=TO_RUN)
         self.home: PipelineHome = self.settings.pipeline("p")
         self.bundle: Bundle = build_bundle(self.settings.definitions / "p")
         self.bundle.save(self.home.bundles)
@@ -87,8 +87,8 @@ class Story:
         self._watermark_ms = 0
         self._open: dict[tuple[int, int], list[int]] = {}
         self._begin()
-        for first in range(0, records, SLICE):
-            self._archive(first, min(records, first + SLICE))
+        for first in range(0, records, chunk):
+            self._archive(first, min(records, first + chunk))
 
     def commit(self, until: int) -> None:
         """Commit the records up to an offset, in one append to the changelog and one to the ledger, as upkeep leaves them."""

@@ -13,11 +13,13 @@ import pytest
 
 from histories.formats import WRITTEN_AS
 from histories.random_histories import PARTITIONS, Record, keyed, random_batches
+from homes.project import edit_yaml
 from rivertwice.core.errors import RequestError
 from rivertwice.core.instants import utc_now
 from rivertwice.core.settings import Settings
 from rivertwice.definition.definition import Definition, load_definition
 from rivertwice.local.broker import BrokerInfo
+from rivertwice.log.archive import extend_archive
 from rivertwice.savepoint.catalogue import list_savepoints
 from rivertwice.savepoint.feed import session_of
 from rivertwice.savepoint.take import take_savepoint
@@ -68,6 +70,12 @@ def test_an_erased_key_is_nowhere_and_every_verdict_stays(
     settings = make_kind_project(tmp_path, broker, topic, "tumbling" if kind in WRITTEN_AS else kind, batch=100)
     if kind in WRITTEN_AS:
         WRITTEN_AS[kind](settings.definitions / NAME)
+
+    def keep_decoded(document: dict[str, Any]) -> None:
+        for source in document["sources"].values():
+            source["keep_decoded"] = True
+
+    edit_yaml(settings.definitions / NAME, keep_decoded)
     definition = load_definition(settings.definitions / NAME)
     records = [record for batch in random_batches(random.Random(f"privacy {kind}"), 20) for record in batch]
     part = len(records) // 20
@@ -91,8 +99,11 @@ def test_an_erased_key_is_nowhere_and_every_verdict_stays(
         resume_erasure(settings, waits.id, now=utc_now(), progress=lambda _: None)
     late = take_savepoint(settings, NAME, now=utc_now(), reason="test")
     run_command_warm(settings, "savepoint", "prove", NAME, late.id)
+    for source in definition.sources.values():
+        extend_archive(None, settings, source.topic, chunk_records=100)
     before = judge(settings)
     assert holds(settings, key)
+    assert any("/.decoded/" in str(file) for file in settings.home.rglob("*.parquet"))
 
     plan = plan_erasure(settings, ask(), key)
     assert plan.refusals == ()

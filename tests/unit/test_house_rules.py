@@ -37,7 +37,7 @@ WIDER = {
     "definition": 128,
     "engine": 79,
     "local": 35,
-    "log": 99,
+    "log": 97,
     "read": 39,
     "savepoint": 80,
     "storage": 36,

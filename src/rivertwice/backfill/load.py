@@ -43,19 +43,17 @@ from rivertwice.backfill.ranges import HalfOpenRange, subtract
 from rivertwice.backfill.store import list_backfills, load_backfill_plan, save_plan
 from rivertwice.core import LogGapError, LostRaceError, Measured, PipelineHome, Progress, RequestError, Settings
 from rivertwice.definition import Bundle, Definition, load_bundle_definition
-from rivertwice.engine import Spark, decode_view
+from rivertwice.engine import LogDecoder, Spark
 from rivertwice.log import (
+    LogRead,
     OffsetRanges,
     archived_ranges,
-    check_same_topic,
     count,
     describe,
     drop_empty,
     extend_archive,
     intersect,
     kafka,
-    observe_read,
-    read_plan,
 )
 from rivertwice.log import subtract as without
 from rivertwice.stream import at_rest, begin_after_load, lease_owner, require_checked
@@ -107,20 +105,20 @@ def read_log_map(
     retained = {p: (begins[p], end) for p, end in kafka.end_offsets(settings, topic).items()}
     ranges = all_records(retained, archived_ranges(settings, topic, topic_id), only_archived=only_archived)
     size = block or block_size(count(ranges))
-    plan = observe_read(settings, topic, ranges, topic_id)
-    if plan.missing:
-        message = f"topic {topic} lost records while its event times were read: {plan.missing[:3]}; run it again"
+    read = LogRead(spark, settings, topic, [ranges], topic_id, leave_out=True)
+    if read.missing:
+        message = f"topic {topic} lost records while its event times were read: {read.missing[:3]}; run it again"
         raise LogGapError(message)
     starts = F.lit(0).cast("bigint")
     for partition, (start, _) in ranges.items():
         starts = F.when(F.col("_partition") == partition, F.lit(start)).otherwise(starts)
     event_ms = F.unix_millis(source.event_time)
-    rows = decode_view(definition, view, read_plan(spark, settings, topic, plan, topic_id), details=False)
+    rows = LogDecoder(spark, definition, view).records(read, details=False)
     offset = F.col("_offset")
     at = (offset - F.pmod(offset - starts, F.lit(size))).alias("_at")
     counts = (F.count(F.lit(1)).alias("rows"), F.min(event_ms).alias("low"), F.max(event_ms).alias("high"))
     table = rows.groupBy("_partition", at, "_reason").agg(*counts).toArrow()
-    check_same_topic(settings, topic, topic_id, plan)
+    read.check_same_topic()
     return to_map(topic, ranges, size, table)
 
 

@@ -52,15 +52,15 @@ from rivertwice.backfill.zones import check_doubts, draft_plan, plan_chunks, pla
 from rivertwice.core import LogGapError, RequestError, Settings, TimeRange, from_ms, iso_of_ms
 from rivertwice.definition import Bundle, Definition, fingerprint_of, load_bundle
 from rivertwice.engine import (
+    LogDecoder,
     accepted,
     compile_batch,
     compile_sources,
-    decode_view,
     included,
     result_schema,
     window_micros,
 )
-from rivertwice.log import kafka, read_ranges
+from rivertwice.log import LogRead, kafka
 from rivertwice.timeline import (
     DeadLetter,
     amended_rows,
@@ -332,12 +332,8 @@ class Recompute:
             parts = (plan.offsets if source.is_table or offsets is None else offsets).get(source.topic, {})
             passes = max((len(runs) for runs in parts.values()), default=0)
             scans = [{p: runs[index] for p, runs in parts.items() if index < len(runs)} for index in range(passes)]
-            topic_id = plan.topic_ids[source.topic]
-            frames = [
-                read_ranges(self.spark, self.settings, source.topic, ranges, topic_id=topic_id)
-                for ranges in scans or [{}]
-            ]
-            decoded = decode_view(self.definition, view, functools.reduce(DataFrame.unionByName, frames))
+            read = LogRead(self.spark, self.settings, source.topic, scans, plan.topic_ids[source.topic])
+            decoded = LogDecoder(self.spark, self.definition, view).records(read)
             chosen[view] = with_cures(accepted(decoded, source), amended.get(view))
         return chosen
 

@@ -320,6 +320,11 @@ class Source(Strict):
     )
     schema_id_optional: bool = Field(default=False, description="Accept records without the header, or the prefix.")
     max_record_bytes: int = Field(default=1_048_576, ge=1, le=67_108_864, description="Larger values are dead letters.")
+    keep_decoded: bool = Field(
+        default=False,
+        description="Keep the decoded records of archived files beside the archive: backfills and whole reconciles read these, and the "
+        "space about doubles.",
+    )
     rules: list[RecordRule] = Field(
         default_factory=list, description="Judged in this order; the first broken one is named."
     )

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
         is_result,
         key_columns,
         result_schema,
-        row_checks,
     )
     from rivertwice.engine.decode import HASH, SCHEMA_ID_HEADER
+    from rivertwice.engine.decoded_log import LogDecoder
     from rivertwice.engine.fold_buckets import buckets_at_genesis, with_buckets
     from rivertwice.engine.folds import (
         AS_READ,

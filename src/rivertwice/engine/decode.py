@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import json
 import operator
+from collections.abc import Sequence
 from typing import Any, cast
 
 import pyarrow as pa
@@ -193,7 +194,8 @@ REASONS = (
 ADDRESS = ("_partition", "_offset", "_record_time")
 HASH = "_hash"
 """Column with a hash of the record's address, timestamp, key and value."""
-DEAD_COLUMNS = ("_reason", "_detail", "_key", "_value", "_headers")
+HEAVY = ("_key", "_value", "_headers")
+DEAD_COLUMNS = ("_reason", "_detail", *HEAVY)
 SCHEMA_ID_HEADER = "schema-id"
 HEADERS_TYPE = "array<struct<key:string,value:binary>>"
 _OPTIONS = {
@@ -207,7 +209,13 @@ _OPTIONS = {
 
 
 def decode(
-    raw: DataFrame, source: Source, checks: RowChecks = NO_CHECKS, *, details: bool = True, hashed: bool = False
+    raw: DataFrame,
+    source: Source,
+    checks: RowChecks = NO_CHECKS,
+    *,
+    details: bool = True,
+    hashed: bool = False,
+    beside: Sequence[str] = (),
 ) -> DataFrame:
     """Return one row per record: the schema's fields, the address, and `_reason` (NULL: accepted) with `_detail`.
 
@@ -216,6 +224,7 @@ def decode(
         checks: on which records the SQL throws (`compile.decode_view` knows them).
         details: whether to compute `_detail`; a stream that only counts reasons plans each batch again, and a smaller plan sooner.
         hashed: whether to compute `HASH`.
+        beside: further columns of `raw` that the rows keep.
     """
     headers = F.col("headers") if "headers" in raw.columns else F.lit(None)
     records = raw.select(
@@ -225,6 +234,7 @@ def decode(
         F.col("key").alias("_key"),
         F.col("value").alias("_value"),
         headers.cast(HEADERS_TYPE).alias("_headers"),
+        *beside,
     )
     fits = F.octet_length("_value") <= F.lit(source.max_record_bytes)
     if source.format == "avro":
@@ -244,9 +254,8 @@ def decode(
         _reason(cases).alias("_reason"),
         *([_detail(cases).alias("_detail")] if details else []),
         *([F.xxhash64(*ADDRESS, "_key", "_value").alias(HASH)] if hashed else []),
-        "_key",
-        "_value",
-        "_headers",
+        *HEAVY,
+        *beside,
     )
 
 

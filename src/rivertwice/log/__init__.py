@@ -42,13 +42,13 @@ if TYPE_CHECKING:
         archived_ranges,
         archived_segments,
         find_broken,
-        forget_compared,
         note_sums,
         read_archived,
         read_sums,
         require_sound,
         turn_name,
     )
+    from rivertwice.log.decoded_files import DecodedFiles, forget_compared
     from rivertwice.log.forks import LastRecords, observe_forks
     from rivertwice.log.gaps import (
         REPAIRABLE,
@@ -92,7 +92,7 @@ if TYPE_CHECKING:
         read_to,
         sample_topic,
     )
-    from rivertwice.log.records import ReadPlan, check_same_topic, observe_read, read_plan, read_ranges
+    from rivertwice.log.records import LogRead, read_ranges
     from rivertwice.log.retention import kept_for, observe_log, parse_limit, unarchived_claim
     from rivertwice.log.send import (
         OFFSET_HEADER,

@@ -16,7 +16,6 @@ segment, whose names have the topic's id with `+1`, `+2` and so on. Segments of 
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,6 +28,7 @@ import pyarrow.parquet as pq
 
 from rivertwice.core import DamagedFileError, Settings, TableDamageError, below, require_topic
 from rivertwice.log.addresses import OffsetRanges, between
+from rivertwice.log.decoded_files import ANOTHER_SUM, has_sum, sum_of, tidy_decoded
 from rivertwice.log.marks import LastRecord
 from rivertwice.storage import Snapshot, Table, check_size, read_json, replace_json
 
@@ -185,8 +185,6 @@ def count_rows(rows: pa.Table, topic_id: str, ranges: OffsetRanges) -> dict[int,
 LOG = logging.getLogger(__name__)
 SUMS_FORMAT = 1
 _FOLDER = ".sums"  # no topic can have this name
-_SOUND: set[tuple[str, int, int, int]] = set()
-"""Files that this process has compared: path, size, time of the last change and inode number."""
 
 
 @dataclass(frozen=True)
@@ -199,11 +197,6 @@ class BrokenFile:
 
     path: Path
     how: str
-
-
-def forget_compared() -> None:
-    """Compare all files again: the next verb of a resident process reads as one that has just started."""
-    _SOUND.clear()
 
 
 def sums_file(settings: Settings, topic: str) -> Path | None:
@@ -226,7 +219,7 @@ def read_sums(settings: Settings, topic: str) -> dict[str, str]:
 def note_sums(settings: Settings, topic: str) -> int:
     """Store the sums of live files that have none, and remove the sums of deleted files; return how many are new.
 
-    The caller must hold the archive's lock.
+    What was kept decoded of deleted files is removed too. The caller must hold the archive's lock.
     """
     place, path = settings.archive(topic), sums_file(settings, topic)
     table = Table(place).open() if isinstance(place, Path) else None
@@ -238,18 +231,13 @@ def note_sums(settings: Settings, topic: str) -> int:
         LOG.warning("%s; the sums of the files as they are now are noted", error)
         noted = {}
     live = table.sizes()
+    tidy_decoded(settings, topic, {Path(name).name for name in live})
     updated = {name: noted[name] for name in live if name in noted}
     new = [name for name in live if name not in noted and (place / name).is_file()]
     updated |= {name: sum_of(place / name) for name in new}
     if updated != noted:
         replace_json(path, {"format": SUMS_FORMAT, "sums": updated})
     return len(new)
-
-
-def sum_of(path: Path) -> str:
-    """Return the SHA-256 of a file in hex."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def find_broken(place: Path, sizes: Mapping[str, int], sums: Mapping[str, str]) -> list[BrokenFile]:
@@ -271,13 +259,7 @@ def _how_broken(path: Path, size: int, noted: str | None) -> str | None:
     status = check_size(path, size)
     if isinstance(status, str):
         return status
-    mark = (str(path), status.st_size, status.st_mtime_ns, status.st_ino)
-    if noted is None or mark in _SOUND:
-        return None
-    if sum_of(path) != noted:
-        return "is not what was written (its SHA-256 is another)"
-    _SOUND.add(mark)
-    return None
+    return None if noted is None or has_sum(path, status, noted) else ANOTHER_SUM
 
 
 def require_sound(settings: Settings, topic: str, table: Snapshot, files: Sequence[str] | None = None) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import json
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ from rivertwice.core import LogGapError, Settings
 from rivertwice.log import kafka
 from rivertwice.log.addresses import OffsetRanges, count, describe, drop_empty, intersect, split
 from rivertwice.log.archive_table import ABSENT, COUNTED, archived_segments, count_archived, count_rows, require_sound
+from rivertwice.log.decoded_files import DecodedFiles, decoded_place
 from rivertwice.log.kafka import range_options
 from rivertwice.log.reader import compacted_away
 from rivertwice.storage import Snapshot, Table, TableFiles
@@ -83,53 +85,15 @@ def archive_files(settings: Settings, topic: str, ranges: OffsetRanges, table: S
     return files
 
 
-def read_archive(
-    spark: SparkSession, settings: Settings, topic: str, ranges: OffsetRanges, topic_id: str, *, count_check: bool
-) -> DataFrame:
-    """Return the records of `ranges` from the archive, with Kafka's columns.
-
-    Raises:
-        LogGapError: the archive has more or fewer records than offsets; only with `count_check`.
-        TableDamageError: a file is missing, or differs from what was written.
-    """
-    cache = settings.home / "cache"
-    table = Table(settings.archive(topic)).open()
-    uris = [] if table is None else archive_files(settings, topic, ranges, table)
-    if count_check:
-        if table is None:
-            counted = {}
-        elif TableFiles(table).are_read_by_executors(spark):
-            counted = _count_by_executors(spark, table, uris, topic_id, ranges)
-        else:
-            counted = count_archived(TableFiles(table).copies(uris, cache), topic_id, ranges)
-        check_count(counted, ranges, f"the archive of topic {topic}")
-    if table is None or not uris:
-        return spark.createDataFrame([], kafka_schema())
-    rows = TableFiles(table).frame(spark, _ARCHIVE, cache, uris=uris)
-    in_ranges = functools.reduce(operator.or_, (_in_range(p, *bounds) for p, bounds in ranges.items()))
-    is_record = F.col("timestamp_type") != F.lit(ABSENT)
-    records = rows.where((F.col("topic_id") == F.lit(topic_id)) & in_ranges & is_record)
-    return records.withColumnRenamed("timestamp_type", "timestampType").select(*KAFKA_COLUMNS)
+def _in_ranges(ranges: OffsetRanges, partition: str, offset: str) -> Column:
+    """Return whether a row's partition and offset are in one of the ranges."""
+    at, number = F.col(offset), F.col(partition)
+    inside = ((number == F.lit(p)) & (at >= F.lit(start)) & (at < F.lit(end)) for p, (start, end) in ranges.items())
+    return functools.reduce(operator.or_, inside)
 
 
-def _count_by_executors(
-    spark: SparkSession, table: Snapshot, uris: Sequence[str], topic_id: str, ranges: OffsetRanges
-) -> dict[int, int]:
-    """Return what `count_archived` returns, counted where the files are read."""
-
-    def counts(rows: pa.Table) -> pa.Table:
-        counted = count_rows(rows, topic_id, ranges)
-        return pa.table({"partition": [*counted], "rows": [*counted.values()]}, schema=to_arrow_schema(_COUNTS))
-
-    files = TableFiles(table)
-    pieces = files.scan(spark, _COUNTS, counts, files=files.named(uris), columns=COUNTED.names)
-    sums = pieces.groupBy("partition").agg(F.sum("rows").alias("rows")).toArrow()
-    return {row["partition"]: row["rows"] for row in sums.to_pylist()}
-
-
-def _in_range(partition: int, start: int, end: int) -> Column:
-    offset = F.col("offset")
-    return (F.col("partition") == F.lit(partition)) & (offset >= F.lit(start)) & (offset < F.lit(end))
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
 
 
 def check_count(counted: Mapping[int, int], ranges: OffsetRanges, what: str) -> None:
@@ -233,10 +197,7 @@ def read_ranges(
         LogGapError: records are in neither; the message names partition and offsets.
     """
     known_id = topic_id or kafka.topic_id(settings, topic)
-    plan = observe_read(settings, topic, ranges, known_id)
-    if plan.missing:
-        raise _gap(topic, plan.missing)
-    return read_plan(spark, settings, topic, plan, known_id, count_check=count_check)
+    return LogRead(spark, settings, topic, [ranges], known_id, count_check=count_check).records()
 
 
 def observe_read(settings: Settings, topic: str, ranges: OffsetRanges, topic_id: str) -> ReadPlan:
@@ -250,19 +211,172 @@ def observe_read(settings: Settings, topic: str, ranges: OffsetRanges, topic_id:
     return plan if not gone else replace(plan, missing=tuple(sorted([*plan.missing, *gone])))
 
 
-def read_plan(
-    spark: SparkSession, settings: Settings, topic: str, plan: ReadPlan, known: str, *, count_check: bool = True
-) -> DataFrame:
-    """Return the readable records of a plan, with Kafka's columns; `known` is the topic's id."""
-    frames: list[DataFrame] = []
-    for ranges in (*plan.older, plan.archive):
-        if ranges:
-            frames.append(read_archive(spark, settings, topic, ranges, known, count_check=count_check))
-    if plan.kafka:
-        frames.append(read_kafka(spark, settings, topic, plan.kafka))
-    if not frames:
-        return spark.createDataFrame([], kafka_schema())
-    return functools.reduce(DataFrame.unionByName, frames)
+class LogRead:
+    """What is read of some offset ranges of one topic: files of the archive, which are sound and counted, and what only Kafka has.
+
+    Attributes:
+        settings, topic: where it is read.
+        from_kafka: what Kafka gives.
+        missing: ranges that are nowhere: (partition, start, end).
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: Settings,
+        topic: str,
+        scans: Sequence[OffsetRanges],
+        topic_id: str,
+        *,
+        count_check: bool = True,
+        leave_out: bool = False,
+    ) -> None:
+        """Find where the records are.
+
+        Args:
+            scans: ranges by partition that have no offset in common.
+            topic_id: id of the topic of the offsets.
+            count_check: also count the archive's records, so that a damaged archive is an error and not a smaller result.
+            leave_out: leave out what is missing; else that is an error.
+
+        Raises:
+            LogGapError: records are in neither Kafka nor the archive, or the archive has more or fewer than offsets.
+            TableDamageError: a file is missing, or differs from what was written.
+        """
+        self.settings = settings
+        self.topic = topic
+        self._spark = spark
+        self._topic_id = topic_id
+        plans = [observe_read(settings, topic, ranges, topic_id) for ranges in scans]
+        for plan in plans:
+            if plan.missing and not leave_out:
+                raise _gap(topic, plan.missing)
+        self.missing = [gap for plan in plans for gap in plan.missing]
+        self.from_kafka = [plan.kafka for plan in plans if plan.kafka]
+        archived = [ranges for plan in plans for ranges in (*plan.older, plan.archive) if ranges]
+        self._table = Table(settings.archive(topic)).open() if archived else None
+        self._actions = [] if self._table is None else self._table.actions().to_pylist()
+        uris = [] if self._table is None else self._table.uris()
+        self._scans = [(ranges, select_files(self._actions, uris, ranges)) for ranges in archived]
+        self._uris = {_name(uri): uri for uri in sorted({uri for _, found in self._scans for uri in found})}
+        if self._table is not None:
+            require_sound(settings, topic, self._table, list(self._uris.values()))
+        if count_check:
+            for ranges, found in self._scans:
+                check_count(self._counted(ranges, found), ranges, f"the archive of topic {topic}")
+
+    def check_same_topic(self) -> None:
+        """Check, after records were read from Kafka, that they belong to this topic: an id is never used again.
+
+        Raises:
+            LogGapError: the topic was deleted and created again meanwhile.
+        """
+        if self.from_kafka and kafka.topic_id(self.settings, self.topic) != self._topic_id:
+            message = (
+                f"topic {self.topic} is no longer the one with id {self._topic_id}: it was deleted and created again while it was being "
+                "read, so the records may be others; nothing was concluded from them; ask again for what the archive holds"
+            )
+            raise LogGapError(message)
+
+    @property
+    def files(self) -> dict[str, float]:
+        """Name of each of the archive's files, without its folder, to the share of its records that is asked for."""
+        scans = [ranges for ranges, _ in self._scans]
+        shares = {_name(str(action["path"])): _share(action, scans) for action in self._actions}
+        return {name: shares[name] for name in self._uris}
+
+    def records(self, *, without: Collection[str] = ()) -> DataFrame:
+        """Return the records, with Kafka's columns; `without` names files of the archive that are left out."""
+        frames = []
+        for ranges, found in self._scans:
+            uris = [uri for uri in found if _name(uri) not in without]
+            if uris:
+                rows = self._rows(uris).where(F.col("topic_id") == F.lit(self._topic_id))
+                frames.append(_as_kafka(rows.where(_in_ranges(ranges, "partition", "offset"))))
+        frames += [read_kafka(self._spark, self.settings, self.topic, ranges) for ranges in self.from_kafka]
+        if not frames:
+            return self._spark.createDataFrame([], kafka_schema())
+        return functools.reduce(DataFrame.unionByName, frames)
+
+    def is_whole_without(self, names: Collection[str]) -> bool:
+        """Say whether all records are in files of these names."""
+        return not self.from_kafka and self._uris.keys() <= set(names)
+
+    def whole_files(self, names: Collection[str]) -> DataFrame:
+        """Return all records of some of the archive's files in a folder, with Kafka's columns, `_topic_id`, and the file's name as `_file`."""
+        rows = self._rows([self._uris[name] for name in names])
+        file = F.col("_metadata.file_name").alias("_file")
+        return _as_kafka(rows, F.col("topic_id").alias("_topic_id"), file)
+
+    def decoded_records(self, kept: Mapping[str, Path], read: Callable[[list[Path]], DataFrame]) -> DataFrame:
+        """Return what is asked for of decoded files.
+
+        Args:
+            kept: name of a file of the archive, at least one of `files`, to the decoded one.
+            read: returns the rows of decoded files.
+        """
+        frames = []
+        for ranges, found in self._scans:
+            paths = [kept[_name(uri)] for uri in found if _name(uri) in kept]
+            if paths:
+                rows = read(paths).where(F.col("_topic_id") == F.lit(self._topic_id))
+                frames.append(rows.where(_in_ranges(ranges, "_partition", "_offset")))
+        return functools.reduce(DataFrame.unionByName, frames)
+
+    def decoded_files(self, decoder: str) -> DecodedFiles | None:
+        """Return what a decoder keeps of these files; None: the archive is on S3, where nothing is kept."""
+        place = decoded_place(self.settings, self.topic)
+        return None if place is None else DecodedFiles(place / decoder, self._uris.keys())
+
+    def _rows(self, uris: Sequence[str]) -> DataFrame:
+        assert self._table is not None, "it has files"
+        return TableFiles(self._table).frame(self._spark, _ARCHIVE, self.settings.home / "cache", uris=uris)
+
+    def _counted(self, ranges: OffsetRanges, uris: Sequence[str]) -> dict[int, int]:
+        if self._table is None:
+            return {}
+        files = TableFiles(self._table)
+        if files.are_read_by_executors(self._spark):
+            return _count_by_executors(self._spark, self._table, uris, self._topic_id, ranges)
+        return count_archived(files.copies(uris, self.settings.home / "cache"), self._topic_id, ranges)
+
+
+def _as_kafka(rows: DataFrame, *more: Column) -> DataFrame:
+    """Return the records among rows of the archive, with Kafka's columns."""
+    records = rows.where(F.col("timestamp_type") != F.lit(ABSENT))
+    stamp = F.col("timestamp_type").alias("timestampType")
+    return records.select(*(stamp if name == "timestampType" else F.col(name) for name in KAFKA_COLUMNS), *more)
+
+
+def _share(action: Mapping[str, Any], scans: Sequence[OffsetRanges]) -> float:
+    """Return which share of a file's records is asked for, by the bounds that Delta keeps; 1 if it keeps none. Pure."""
+    names = ("min.partition", "max.partition", "min.offset", "max.offset", "num_records")
+    bounds = [int(action[name]) for name in names if action.get(name) is not None]
+    if len(bounds) < len(names) or not bounds[-1]:
+        return 1.0
+    first, last, low, high, rows = bounds
+    asked = sum(
+        max(0, min(end, high + 1) - max(start, low))
+        for ranges in scans
+        for p, (start, end) in ranges.items()
+        if first <= p <= last
+    )
+    return min(asked, rows) / rows
+
+
+def _count_by_executors(
+    spark: SparkSession, table: Snapshot, uris: Sequence[str], topic_id: str, ranges: OffsetRanges
+) -> dict[int, int]:
+    """Return what `count_archived` returns, counted where the files are read."""
+
+    def counts(rows: pa.Table) -> pa.Table:
+        counted = count_rows(rows, topic_id, ranges)
+        return pa.table({"partition": [*counted], "rows": [*counted.values()]}, schema=to_arrow_schema(_COUNTS))
+
+    files = TableFiles(table)
+    pieces = files.scan(spark, _COUNTS, counts, files=files.named(uris), columns=COUNTED.names)
+    sums = pieces.groupBy("partition").agg(F.sum("rows").alias("rows")).toArrow()
+    return {row["partition"]: row["rows"] for row in sums.to_pylist()}
 
 
 def _retained(
@@ -273,20 +387,6 @@ def _retained(
         return {}
     begin, end = kafka.begin_offsets(settings, topic), kafka.end_offsets(settings, topic)
     return {partition: (begin[partition], end[partition]) for partition in end}
-
-
-def check_same_topic(settings: Settings, topic: str, topic_id: str, plan: ReadPlan) -> None:
-    """Check, after records were read from Kafka, that they belong to this topic: an id is never used again.
-
-    Raises:
-        LogGapError: the topic was deleted and created again meanwhile.
-    """
-    if plan.kafka and kafka.topic_id(settings, topic) != topic_id:
-        message = (
-            f"topic {topic} is no longer the one with id {topic_id}: it was deleted and created again while it was being "
-            "read, so the records may be others; nothing was concluded from them; ask again for what the archive holds"
-        )
-        raise LogGapError(message)
 
 
 def _gap(topic: str, missing: Iterable[tuple[int, int, int]]) -> LogGapError:

@@ -6,6 +6,7 @@ import functools
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,20 +16,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from rivertwice.core import Row, Settings
-from rivertwice.definition import Definition, Source, fingerprint_of
-from rivertwice.engine import HASH, accepted, decode_view, row_checks
-from rivertwice.log import (
-    OffsetRanges,
-    Part,
-    Parts,
-    ReadPlan,
-    check_same_topic,
-    kafka,
-    observe_read,
-    of_topic,
-    parts_of,
-    read_plan,
-)
+from rivertwice.definition import Definition, Source
+from rivertwice.engine import HASH, LogDecoder, accepted
+from rivertwice.log import LogRead, OffsetRanges, Part, Parts, kafka, of_topic, parts_of
 from rivertwice.reconcile.gaps import GAP_INDEX, LOADED_INDEX, Missing, SkippedRange, gaps_of
 from rivertwice.reconcile.kinds import Judge, JudgeInput, judge_of
 from rivertwice.reconcile.kinds.read_rows import collect_together, is_read, with_watermarks
@@ -118,7 +108,6 @@ def batch_marks(
 
 Rejection = tuple[tuple[int, Part, int, str], dict[str, Any]]
 """A rejected record: path index, part, offset and reason; and further columns of its dead letter."""
-_HEAVY = ("_key", "_value", "_headers")
 
 
 class DerivedLog:
@@ -140,6 +129,7 @@ class DerivedLog:
         *,
         has_holes: bool = False,
         barred: Sequence[tuple[int, int]] = (),
+        whole_run: int | None = None,
     ) -> None:
         """Plan the reading of `ranges`, one entry per batch of the path, contiguous except for `jumps`.
 
@@ -153,16 +143,22 @@ class DerivedLog:
         it is loaded by batch, is read if it exists, and belongs to the truth.
 
         `barred` are ranges of event time over which the SQL throws: no result is computed of their records.
+
+        With `whole_run`, the number of such a run, what is kept decoded of the archive is read, after its share was decoded again; without
+        it all bytes are decoded. Older definitions decode bytes.
         """
         self._spark = spark
         self._definition = definition
-        self._settings = settings
         self._jumps = jumps
         self._older = older or {}
         self._groups = groups
         self._barred = barred
         self._rejections: list[Rejection] | None = None
-        self._reads: dict[str, list[tuple[str, ReadPlan]]] = {}
+        self._reads: dict[str, LogRead] = {}
+        self.decoded: list[str] = []
+        """What was read as it is kept decoded, and what was decoded again, in words."""
+        self.altered: dict[Path, str] = {}
+        """Files that are kept decoded and do not agree with the archive, with how that was seen."""
         self.tagged: dict[str, DataFrame] = {}
         other_decodes = {
             number: candidate
@@ -178,22 +174,21 @@ class DerivedLog:
             loaded = [jump.skipped.ranges for jump in own_jumps if jump.is_load]
             topic_id = (topic_ids or {}).get(topic) or kafka.topic_id(settings, topic)
             spans = read_spans(topic_ranges) if has_holes else [_span([*topic_ranges, *skipped, *loaded])]
-            plans = [observe_read(settings, topic, span, topic_id) for span in spans]
-            self._reads[topic] = [(topic_id, plan) for plan in plans]
-            missing += [
-                (Part(topic, partition), start, end) for plan in plans for partition, start, end in plan.missing
-            ]
-            frames = [read_plan(spark, settings, topic, plan, topic_id) for plan in plans]
-            raw = functools.reduce(DataFrame.unionByName, frames)
+            read = LogRead(spark, settings, topic, spans, topic_id, leave_out=True)
+            self._reads[topic] = read
+            missing += [(Part(topic, partition), start, end) for partition, start, end in read.missing]
             marks = batch_marks(spark, topic_ranges, skipped, loaded)
-            self.tagged[view] = _tagged(definition, view, raw, marks)
+            decoder = LogDecoder(spark, definition, view)
+            self.tagged[view] = _tagged(decoder, read, marks, whole_run)
+            if decoder.again is not None and (described := decoder.again.describe()):
+                self.decoded.append(described)
+                self.altered |= decoder.again.altered
             for number, older_definition in other_decodes.items():
                 older_view, _ = older_definition.by_topic[topic]
-                self._tagged_older[number][older_view] = _tagged(older_definition, older_view, raw, marks)
+                older_decoder = LogDecoder(spark, older_definition, older_view)
+                self._tagged_older[number][older_view] = _tagged(older_decoder, read, marks)
         self.missing = tuple(missing)
-        self.from_kafka = [
-            parts_of(topic, plan.kafka) for topic, reads in self._reads.items() for _, plan in reads if plan.kafka
-        ]
+        self.from_kafka = [parts_of(topic, ranges) for topic, read in self._reads.items() for ranges in read.from_kafka]
         """Ranges that are read from Kafka; all others come from the archive, whose files have their own sums."""
         self._cached = [frame for views in (self.tagged, *self._tagged_older.values()) for frame in views.values()]
 
@@ -241,9 +236,8 @@ class DerivedLog:
                     rejections += self._rejections_of(number, topic, tables["rejected"])
         if with_rejected:
             self._rejections = rejections
-        for topic in self._definition.topics:
-            for topic_id, plan in self._reads[topic]:
-                check_same_topic(self._settings, topic, topic_id, plan)
+        for read in self._reads.values():
+            read.check_same_topic()
         return counted
 
     def _by_definition(self) -> list[tuple[int | None, Definition, Mapping[str, DataFrame]]]:
@@ -356,17 +350,17 @@ class DerivedLog:
 
 def _decodes_alike(spark: SparkSession, first: Definition, second: Definition) -> bool:
     """Say whether two definitions give the same rows of the same views, with the same event times."""
-    if fingerprint_of(first).decode != fingerprint_of(second).decode or _places(first) != _places(second):
+    if _topics(first) != _topics(second):
         return False
-    return all(row_checks(spark, first, view).texts == row_checks(spark, second, view).texts for view in first.sources)
+    return all(LogDecoder(spark, first, view).id == LogDecoder(spark, second, view).id for view in first.sources)
 
 
-def _places(definition: Definition) -> dict[str, tuple[str, str]]:
-    return {view: (source.topic, source.event_time) for view, source in definition.sources.items()}
+def _topics(definition: Definition) -> dict[str, str]:
+    return {view: source.topic for view, source in definition.sources.items()}
 
 
-def _tagged(definition: Definition, view: str, raw: DataFrame, marks: BatchMarks) -> DataFrame:
-    decoded = decode_view(definition, view, raw, hashed=True).drop(*_HEAVY)
+def _tagged(decoder: LogDecoder, read: LogRead, marks: BatchMarks, whole_run: int | None = None) -> DataFrame:
+    decoded = decoder.records(read, hashed=True, from_bytes=whole_run is None, run=whole_run)
     return tag_batches(decoded, marks).persist(StorageLevel.MEMORY_AND_DISK)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import shlex
 from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
@@ -26,6 +27,7 @@ from rivertwice.reconcile.derive import DerivedLog
 from rivertwice.reconcile.evidence import StatefulEvidence
 from rivertwice.reconcile.gaps import HoldsOthers, LostRecordsDoubt
 from rivertwice.reconcile.judged import JudgedHead, touched_rows
+from rivertwice.reconcile.model import DefectFinding
 from rivertwice.reconcile.recorded import check_emitted, check_order, check_updates
 from rivertwice.reconcile.rederive import Ranges
 from rivertwice.reconcile.sieve import Done, Sieve
@@ -36,12 +38,15 @@ from rivertwice.storage import Table
 from rivertwice.stream import condition_of, is_thrown, stretches_that_throw
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
 
 _log = logging.getLogger(__name__)
+DECODED = "decoded"
+"""Kind of the finding that a file of kept decoded records is not what the archive's bytes give."""
 
 
 def _forked(settings: Settings, view: HeadView) -> Forked | None:
@@ -73,16 +78,22 @@ def _other_log(settings: Settings, view: HeadView, log: DerivedLog) -> HoldsOthe
 
 
 def judge_head(
-    spark: SparkSession, settings: Settings, view: HeadView, done: Done, wanted: tuple[int, int] | None = None
+    spark: SparkSession,
+    settings: Settings,
+    view: HeadView,
+    done: Done,
+    wanted: tuple[int, int] | None = None,
+    whole_run: int | None = None,
 ) -> JudgedHead:
     """Return what the log says of the windows that a view judges.
 
     Windows over whose records the SQL throws are NOT_COMPARABLE; all others are judged as ever.
 
     `wanted` are the starts of the requested windows (epoch ms, half-open); where executors judge, they leave out others.
+    `whole_run` is the number of a whole run, which may read what is kept decoded (`DerivedLog`).
     """
     try:
-        return _judge_head(spark, settings, view, done, wanted)
+        return _judge_head(spark, settings, view, done, wanted, whole_run=whole_run)
     except PySparkException as error:
         if not is_thrown(str(error)):
             raise
@@ -91,7 +102,7 @@ def judge_head(
         if not thrown:
             raise
     done("judge", "; ".join(each.reason for each in thrown))
-    return _judge_head(spark, settings, view, done, wanted, thrown)
+    return _judge_head(spark, settings, view, done, wanted, thrown, whole_run)
 
 
 def _find_thrown(spark: SparkSession, settings: Settings, view: HeadView, condition: str) -> list[LostRecordsDoubt]:
@@ -129,6 +140,7 @@ def _derived_log(
     view: HeadView,
     ranges: Sequence[Ranges],
     barred: Sequence[tuple[int, int]],
+    whole_run: int | None = None,
 ) -> DerivedLog:
     return DerivedLog(
         spark,
@@ -141,6 +153,7 @@ def _derived_log(
         view.groups,
         has_holes=view.prefix is not None,
         barred=barred,
+        whole_run=whole_run,
     )
 
 
@@ -151,9 +164,10 @@ def _judge_head(
     done: Done,
     wanted: tuple[int, int] | None,
     thrown: Sequence[LostRecordsDoubt] = (),
+    whole_run: int | None = None,
 ) -> JudgedHead:
     ranges, range_defects = observed_ranges(view)
-    with _derived_log(spark, settings, view, ranges, [_range_of(each) for each in thrown]) as log:
+    with _derived_log(spark, settings, view, ranges, [_range_of(each) for each in thrown], whole_run) as log:
         counts = log.counts(with_rejected=view.prefix is not None)
         derived = rederive_ledger(
             view, ranges, range_defects, counts, log.missing, _forked(settings, view), _other_log(settings, view, log)
@@ -161,7 +175,8 @@ def _judge_head(
         log.leave_out(derived.exchanged)
         derived = with_doubts(derived, thrown)
         read = sum(count.read for count in derived.counts)
-        done("re-derive", f"{read} records, {len(derived.defects)} ledger fields differ")
+        differing = f"{read} records, {len(derived.defects)} ledger fields differ"
+        done("re-derive", "; ".join([differing, *log.decoded]))
         if view.handles is not None and not derived.missing:
             sieve: Sieve = SparkSieve(spark, view, log, derived, wanted)
         else:
@@ -180,7 +195,7 @@ def _judge_head(
         updates = check_updates(part.view, judge)
         done("account", f"{sum(sides.dead_counts.values())} dead letters, {len(pairs)} counts")
     verdicts = judge_stream(evidence) + ([] if served is None else judge_served(basis, served))
-    findings = [*derived.findings, *view.contradicted, *sides.findings, *updates]
+    findings = [*derived.findings, *view.contradicted, *sides.findings, *updates, *_altered(log.altered)]
     findings += [*check_emitted(view, emitted), *part.findings]
     findings += [
         *check_publications(view.publications, view.copies.plans),
@@ -203,4 +218,17 @@ def _judge_head(
         without_output=without_output,
         can_increment=judge.can_increment(shape_of(view.newest.definition)),
         sieved=part.sieved,
+        decoded=log.decoded,
     )
+
+
+def _altered(files: Mapping[Path, str]) -> list[DefectFinding]:
+    """Return a finding for each file of kept records that does not agree with the archive. Pure."""
+    return [
+        DefectFinding(
+            DECODED,
+            f"{path}, which is kept decoded of the archive, was altered ({how}), so the bytes were decoded instead; this run is right, and "
+            f"a backfill that read it may not be; remove it, and it is made again of the bytes: `rm {shlex.quote(str(path))}`",
+        )
+        for path, how in sorted(files.items())
+    ]

@@ -42,6 +42,7 @@ class JudgedHead:
         dead: dead letters that the log requires. dead_counts: those recorded, by partition.
         pairs: pairs of record and window; without those that the seal counts.
         can_increment: whether a later run may build on this one.
+        decoded: what was read of the archive as it is kept decoded, in words.
         sieved: what was judged without the driver; `evidence`, `served`, `verdicts` and `late` are of the other windows alone.
     """
 
@@ -59,6 +60,7 @@ class JudgedHead:
     without_output: Mapping[Part, int] | None
     can_increment: bool
     sieved: Sieved
+    decoded: Sequence[str] = ()
 
     @property
     def dirty(self) -> int:

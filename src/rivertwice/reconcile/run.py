@@ -44,7 +44,14 @@ from rivertwice.reconcile.model import OLDER, DefectFinding, RowId, RowVerdict
 from rivertwice.reconcile.observe import has_few_records, observe_head
 from rivertwice.reconcile.recorded import dead_causes, finding_causes, row_causes, touched_causes
 from rivertwice.reconcile.report import Phases, QualityCheck, ReconcileReport, check_windows
-from rivertwice.reconcile.results import Stamp, StoredVerdict, newest_reconcile, store_run, stored_verdicts
+from rivertwice.reconcile.results import (
+    Stamp,
+    StoredVerdict,
+    newest_reconcile,
+    reconcile_runs,
+    store_run,
+    stored_verdicts,
+)
 from rivertwice.reconcile.seals.look import (
     FULL,
     INCREMENT,
@@ -155,6 +162,8 @@ def _described(result: Any) -> str:
 
 
 _log = logging.getLogger(__name__)
+WHOLE_RUN = "whole_run"
+"""In a stored gate: the number of a run that read what is kept decoded of the archive."""
 
 
 @traced(
@@ -206,8 +215,10 @@ def reconcile(
     seal = None if view.prefix is None else look.seal
     phases.done("observe", f"{len(view.rows)} batches up to {view.last.timeline}/{view.last.batch}")
     wanted = None if range is None else (to_ms(range.start), to_ms(range.end))
+    whole_run = None if view.prefix is not None else _number_of(home, view)
     with with_confs(spark, FEW_RECORDS if has_few_records(view) else {}):
-        judged = judge_head(spark, settings, view, phases.done, wanted)
+        judged = judge_head(spark, settings, view, phases.done, wanted, whole_run)
+    why = "; ".join([why, *judged.decoded])
     settled, touched = _judge_touched(home, look, view, judged)
     verdicts = [*judged.verdicts, *touched.verdicts]
     if range is not None:
@@ -234,7 +245,7 @@ def reconcile(
     unsealed = "a range was asked for" if range is not None else why_not_sealed(judged, view, proved, totals)
     if not unsealed and quality is not None and not quality.is_judged:
         unsealed = "the suite of the pipeline judged nothing"
-    summary = _summary(totals, gate, findings, why, phases.seconds)
+    summary = _summary(totals, gate, findings, why, phases.seconds, whole_run)
     is_own = store_run(home, stamp, stored, causes, summary, increment, partial(judged.sieved.write, home, stamp))
     judged.sieved.release()
     if not is_own:
@@ -258,6 +269,14 @@ def reconcile(
         sealed=not unsealed,
         why=why,
     )
+
+
+def _number_of(home: PipelineHome, view: HeadView) -> int | None:
+    """Return the number of a whole run among those that may read what is kept decoded of the archive; None: nothing is kept."""
+    if not any(source.keep_decoded for source in view.newest.definition.sources.values()):
+        return None
+    counted = (run["gate"].get(WHOLE_RUN) for run in reconcile_runs(home))
+    return 1 + max((number for number in counted if number is not None), default=-1)
 
 
 def _observe(
@@ -371,7 +390,12 @@ def _inside(row: RowId, wanted: TimeRange) -> bool:
 
 
 def _summary(
-    totals: Totals, gate: Gate, findings: Sequence[DefectFinding], why: str, phases: Mapping[str, float]
+    totals: Totals,
+    gate: Gate,
+    findings: Sequence[DefectFinding],
+    why: str,
+    phases: Mapping[str, float],
+    whole_run: int | None,
 ) -> dict[str, object]:
     partitions = totals.partitions
     named = {name: partitions[part].to_json() for part, name in name_parts(partitions).items()}
@@ -384,6 +408,7 @@ def _summary(
             "findings": [finding.message for finding in findings],
             "phases": dict(phases),
             "reason": why,
+            **({} if whole_run is None else {WHOLE_RUN: whole_run}),
         },
         "duration_s": sum(phases.values()),
     }

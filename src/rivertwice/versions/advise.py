@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -16,8 +15,8 @@ from pyspark.sql import functions as F
 
 from rivertwice.core import Progress, RequestError, Settings, TimeRange, from_ms
 from rivertwice.definition import Definition, round_up
-from rivertwice.engine import accepted, compile_batch, decode_view, included, with_window_end
-from rivertwice.log import of_topic, read_ranges
+from rivertwice.engine import LogDecoder, accepted, compile_batch, included, with_window_end
+from rivertwice.log import LogRead, of_topic
 from rivertwice.reconcile import batch_marks, read_spans, tag_batches
 from rivertwice.timeline import LedgerRow, Timeline, path_ledger
 from rivertwice.versions.advise_model import MOST_VALUES, Advice, Outcome, Suggestion, ValueLoss
@@ -203,8 +202,8 @@ def read_batches(
     """Return what a definition of one stream accepts of some batches, each record with the index of its batch among them (`_index`)."""
     ((view, source),) = definition.streams.items()
     ranges = [of_topic(row.parts(), source.topic) for row in rows]
-    pieces = [read_ranges(spark, settings, source.topic, span, topic_id=topic_id) for span in read_spans(ranges)]
-    decoded = decode_view(definition, view, functools.reduce(DataFrame.unionByName, pieces), details=False)
+    read = LogRead(spark, settings, source.topic, read_spans(ranges), topic_id)
+    decoded = LogDecoder(spark, definition, view).records(read, details=False)
     return tag_batches(accepted(decoded, source), batch_marks(spark, ranges))
 
 
