@@ -106,6 +106,7 @@ def test_comments_and_white_space_do_not_change_the_normal_form() -> None:
         ("window(sched_dep, '1 hour')", "window(sched_dep, '30 minutes')"),
         ("window(sched_dep, '1 hour')", "window(other, '1 hour')"),
         ("window(sched_dep, '1 hour'), origin", "origin"),
+        ("window(sched_dep, '1 hour'), origin", "window(sched_dep, '1 hour'"),
     ],
 )
 def test_a_transform_whose_rows_cannot_be_counted_is_refused(old: str, new: str) -> None:

@@ -48,6 +48,9 @@ def check_transform_shape(definition: Definition, where: str) -> None:
         message = f"{where}: there is no {function}() call, but the definition groups by {expected}; add it to GROUP BY"
         raise DefinitionError(message)
     for index in calls:
+        if ")" not in words[index:]:
+            message = f"{where}: {places[index]}{words[index]}( has no closing parenthesis; the definition groups by {expected}: write that"
+            raise DefinitionError(message)
         arguments = " ".join(words[index + 2 : words.index(")", index)])
         if words[index] != function or not _is_wanted(definition, arguments):
             message = (
