@@ -332,8 +332,8 @@ def main() -> None:
         browser = at_end.enter_context(chromium())
         page = at_end.enter_context(page_of(browser, settings, f"/rivertwice/#/p/{PIPELINE}"))
         demo = Demo(settings, live, hook, arguments.out, page)
-        for verb in ("rotate", "archive"):
-            demo.run(verb)
+        for act in ("savepoint.take", "archive"):
+            demo.run("care", {"act": act})
         repair_all(demo)
         found = [strike(demo, fault) for name, fault in FAULTS.items() if name in arguments.only]
     print(

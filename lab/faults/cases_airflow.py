@@ -21,7 +21,7 @@ from rivertwice.timeline.sequence import EntryKind, read_sequence
 
 START_S = 300.0
 RUN_S = 900.0
-VERBS = ("rotate", "backfill", "reconcile")
+VERBS = ("care", "backfill", "reconcile")
 
 
 @contextmanager
