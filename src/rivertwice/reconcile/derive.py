@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from rivertwice.backfill import intersect
 from rivertwice.core import Row, Settings
 from rivertwice.definition import Definition, Source, fingerprint_of
 from rivertwice.engine import HASH, accepted, decode_view, row_checks
@@ -34,8 +36,8 @@ from rivertwice.reconcile.kinds import Judge, JudgeInput, judge_of
 from rivertwice.reconcile.kinds.read_rows import collect_together, is_read, with_watermarks
 from rivertwice.reconcile.model import LateRow
 from rivertwice.reconcile.rederive import BatchCounts, Chain, Ranges
-from rivertwice.reconcile.seals.scope import joined_runs
-from rivertwice.timeline import Cure, amended_rows
+from rivertwice.reconcile.seals.scope import Pieces, joined_runs, runs_of, scanned
+from rivertwice.timeline import Cure, Range, amended_rows, merged
 
 # Which batch read which record: offset ranges as marks that are looked up for each record.
 
@@ -67,13 +69,28 @@ def tag_batches(records: DataFrame, marks: BatchMarks) -> DataFrame:
         records: `_partition`, `_offset` and any other columns.
         marks: of the same topic.
     """
-    slot = (F.shiftright("_offset", marks.bits) % F.lit(_SLOTS)).cast("int")
-    holds = (
-        (F.col("_partition") == F.col("_mark_partition"))
-        & (slot == F.col("_mark_slot"))
-        & F.col("_offset").between(F.col("_mark_start"), F.col("_mark_end") - 1)
-    )
+    holds = _is_marked(marks, "_partition", "_offset")
     return records.join(F.broadcast(marks.frame), holds, "left").select(*records.columns, "_index")
+
+
+def _is_marked(marks: BatchMarks, partition: str, offset: str) -> Column:
+    slot = (F.shiftright(offset, marks.bits) % F.lit(_SLOTS)).cast("int")
+    return (
+        (F.col(partition) == F.col("_mark_partition"))
+        & (slot == F.col("_mark_slot"))
+        & F.col(offset).between(F.col("_mark_start"), F.col("_mark_end") - 1)
+    )
+
+
+def select_runs(raw: DataFrame, marks: BatchMarks) -> DataFrame:
+    """Return the records, in Kafka's columns, whose offsets are marked."""
+    return raw.join(F.broadcast(marks.frame), _is_marked(marks, "partition", "offset"), "left_semi")
+
+
+def run_marks(spark: SparkSession, runs: Mapping[int, Sequence[Range]]) -> BatchMarks:
+    """Return marks of the offsets in some runs of one topic."""
+    marks = [(partition, *run, 0) for partition, own in runs.items() for run in own]
+    return _marks(spark, np.array(sorted(marks), np.int64).reshape(-1, 4))
 
 
 def batch_marks(
@@ -97,9 +114,16 @@ def batch_marks(
         for partition, (start, end) in batch.items()
         if start < end
     ]
-    partition, start, end, index = np.array(sorted(marks), np.int64).reshape(-1, 4).T
+    found = np.array(sorted(marks), np.int64).reshape(-1, 4)
+    partition, start, end, _ = found.T
     follows = partition[1:] == partition[:-1]
     end[:-1] = np.where(follows, start[1:], end[:-1])
+    return _marks(spark, found)
+
+
+def _marks(spark: SparkSession, marks: npt.NDArray[np.int64]) -> BatchMarks:
+    """Return rows of partition, start, end and path index as marks."""
+    partition, start, end, index = marks.T
     bits = max(0, int((end - start).sum()) // max(1, len(marks)) - 1).bit_length()
     slots = ((end - 1) >> bits) - (start >> bits) + 1
     mark = np.repeat(np.arange(len(marks)), slots)
@@ -138,12 +162,12 @@ class DerivedLog:
         older: Mapping[int, Definition] | None = None,
         groups: Sequence[int] = (),
         *,
-        has_holes: bool = False,
+        pieces: Sequence[Pieces] | None = None,
         barred: Sequence[tuple[int, int]] = (),
     ) -> None:
         """Plan the reading of `ranges`, one entry per batch of the path, contiguous except for `jumps`.
 
-        With `has_holes` they are batches of an incremental run: records between two ranges that do not meet are not read.
+        `pieces` are those of their offsets that an incremental run reads; no other record is decoded.
 
         `older` are the definitions that ran before the newest one (`definition`), by their number in `groups`, which has one
         entry per batch too. What a batch read is counted as its own definition decodes it.
@@ -177,14 +201,22 @@ class DerivedLog:
             skipped = [jump.skipped.ranges for jump in gaps_of(own_jumps)]
             loaded = [jump.skipped.ranges for jump in own_jumps if jump.is_load]
             topic_id = (topic_ids or {}).get(topic) or kafka.topic_id(settings, topic)
-            spans = read_spans(topic_ranges) if has_holes else [_span([*topic_ranges, *skipped, *loaded])]
+            runs = None if pieces is None else runs_of(pieces, topic)
+            near = {} if runs is None else scanned(runs)
+            scans = [{partition: run} for partition, own in near.items() for run in own]
+            spans = [_span([*topic_ranges, *skipped, *loaded])] if runs is None else read_spans(scans)
             plans = [observe_read(settings, topic, span, topic_id) for span in spans]
             self._reads[topic] = [(topic_id, plan) for plan in plans]
             missing += [
-                (Part(topic, partition), start, end) for plan in plans for partition, start, end in plan.missing
+                (Part(topic, partition), *gone)
+                for plan in plans
+                for partition, start, end in plan.missing
+                for gone in intersect([(start, end)], [(start, end)] if runs is None else runs.get(partition, ()))
             ]
             frames = [read_plan(spark, settings, topic, plan, topic_id) for plan in plans]
             raw = functools.reduce(DataFrame.unionByName, frames)
+            if runs is not None and near != runs:
+                raw = select_runs(raw, run_marks(spark, runs))
             marks = batch_marks(spark, topic_ranges, skipped, loaded)
             self.tagged[view] = _tagged(definition, view, raw, marks)
             for number, older_definition in other_decodes.items():
@@ -405,16 +437,15 @@ def _span(ranges: Sequence[OffsetRanges]) -> OffsetRanges:
 
 
 def read_spans(ranges: Sequence[OffsetRanges]) -> list[OffsetRanges]:
-    """Return what is read in one piece each: offsets by partition, without a hole between two batches of a partition. Pure.
+    """Return what is read in one piece each: offsets by partition, without a hole. Pure.
 
     Args:
-        ranges: of some batches, in the order of the path.
+        ranges: of some batches.
     """
-    spans: list[OffsetRanges] = [{}]
+    runs: dict[int, list[Range]] = {}
     for batch in ranges:
-        if any(partition in spans[-1] and spans[-1][partition][1] < start for partition, (start, _) in batch.items()):
-            spans.append({})
-        for partition, (start, end) in batch.items():
-            low, high = spans[-1].get(partition, (start, end))
-            spans[-1][partition] = (min(low, start), max(high, end))
-    return spans
+        for partition, pair in batch.items():
+            runs.setdefault(partition, []).append(pair)
+    whole = {partition: merged(own) for partition, own in runs.items()}
+    count = max(map(len, whole.values()), default=0)
+    return [{partition: own[at] for partition, own in whole.items() if at < len(own)} for at in range(count)] or [{}]
