@@ -143,6 +143,8 @@ def _marks(spark: SparkSession, marks: npt.NDArray[np.int64]) -> BatchMarks:
 Rejection = tuple[tuple[int, Part, int, str], dict[str, Any]]
 """A rejected record: path index, part, offset and reason; and further columns of its dead letter."""
 _HEAVY = ("_key", "_value", "_headers")
+TASK_RECORDS = 10_000
+"""So many records at least are read by one task of an incremental run, whose tasks cost more than their records."""
 
 
 class DerivedLog:
@@ -215,8 +217,9 @@ class DerivedLog:
             ]
             frames = [read_plan(spark, settings, topic, plan, topic_id) for plan in plans]
             raw = functools.reduce(DataFrame.unionByName, frames)
-            if runs is not None and near != runs:
-                raw = select_runs(raw, run_marks(spark, runs))
+            if runs is not None:
+                raw = raw.coalesce(1 + sum(end - start for own in near.values() for start, end in own) // TASK_RECORDS)
+                raw = raw if near == runs else select_runs(raw, run_marks(spark, runs))
             marks = batch_marks(spark, topic_ranges, skipped, loaded)
             self.tagged[view] = _tagged(definition, view, raw, marks)
             for number, older_definition in other_decodes.items():
