@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pyarrow as pa
@@ -73,7 +74,7 @@ def test_a_publication_writes_again_only_the_files_that_have_its_windows(made: t
     before, old = files(home), counts(home)
     assert len(before) > 4
     spans = sorted((low, high) for _, low, high in before.values())
-    assert all(first[1] <= second[0] for first, second in zip(spans, spans[1:], strict=False))
+    assert all(first[1] <= second[0] for first, second in itertools.pairwise(spans))
     publish_hours(home, bundle, 600)
     assert rebuild_served(home, bundle.definition).way is Way.REPLACED
     gone = before.keys() - files(home).keys()
