@@ -21,6 +21,9 @@ from pyspark.sql import SparkSession
 from homes.ledger import NOW, ledger_row
 from homes.project import TO_RUN, make_project
 from lab.bench.measure import tree_cpu_s
+from rivertwice.backfill.compute import BLOCK_BITS, MOST_RUNS
+from rivertwice.backfill.ranges import coalesce
+from rivertwice.backfill.store import BACKFILL_KEY, ChunkRecord
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.instants import utc_now
 from rivertwice.core.settings import Settings
@@ -34,8 +37,9 @@ from rivertwice.storage.table import Table
 from rivertwice.timeline.digest import digest_rows
 from rivertwice.timeline.ledger import LEDGER_KEY, LedgerRow, append_ledger
 from rivertwice.timeline.lineage import Timeline, create_timeline
-from rivertwice.timeline.sequence import move_head
+from rivertwice.timeline.sequence import last_seq, move_head, publish
 from rivertwice.timeline.served import rebuild_served
+from rivertwice.timeline.serving import Publication
 
 TOPIC = "events"
 KEYS = 200
@@ -72,14 +76,23 @@ _TIME = pa.timestamp("us", "UTC")
 class Story:
     """A stream that commits batches of the same size as Spark's would, worked out with arrays."""
 
-    def __init__(self, root: Path, records: int, batch: int, *, yaml: str = YAML, chunk: int = SLICE) -> None:
+    def __init__(
+        self,
+        root: Path,
+        records: int,
+        batch: int,
+        step_ms: int = STEP_MS,
+        *,
+        yaml: str = YAML,
+        chunk: int = SLICE,
+    ) -> None:
         self.settings: Settings = make_project(root, {"p": {"pipeline.yaml": yaml, "transform.sql": SQL}}, links=TO_RUN)
         self.home: PipelineHome = self.settings.pipeline("p")
         self.bundle: Bundle = build_bundle(self.settings.definitions / "p")
         self.bundle.save(self.home.bundles)
         self._batch = batch
         chance = np.random.default_rng(1)
-        at = 1_000_000_000 + STEP_MS * np.arange(records, dtype=np.int64)
+        at = 1_000_000_000 + step_ms * np.arange(records, dtype=np.int64)
         is_late = chance.random(records) < 0.01
         self._at: Numbers = np.where(is_late, at - chance.integers(0, LATE_MS, records), at)
         self._key: Numbers = chance.integers(0, KEYS, records)
@@ -108,6 +121,45 @@ class Story:
 
     def serve(self) -> None:
         rebuild_served(self.home, self.bundle.definition)
+
+    @property
+    def starts(self) -> list[int]:
+        """The starts of the windows of the records that are committed, in order (epoch ms)."""
+        at = self._at[: self._done]
+        starts: list[int] = np.unique(at - at % WINDOW_MS).tolist()
+        return starts
+
+    def publish(self, starts: Sequence[int]) -> None:
+        """Publish what a backfill of some windows computes now, with the offsets that it finds."""
+        at, key = self._at[: self._done], self._key[: self._done]
+        start = at - at % WINDOW_MS
+        inside = np.isin(start, np.array(starts))
+        pairs, counts = np.unique(start[inside] * 1000 + key[inside], return_counts=True)
+        window, name = pairs // 1000, pairs % 1000
+        offsets = np.flatnonzero(inside)
+        blocks = np.split(offsets, np.flatnonzero(np.diff(offsets >> BLOCK_BITS)) + 1)
+        runs = coalesce([(int(own[0]), int(own[-1]) + 1) for own in blocks], 1 << BLOCK_BITS, MOST_RUNS)
+        backfill = f"bf{last_seq(self.home)}"
+        rows = {
+            "_format": pa.array([1] * len(pairs), pa.int32()),
+            "_backfill": pa.array([backfill] * len(pairs), pa.string()),
+            "_chunk": pa.array([0] * len(pairs), pa.int32()),
+            "_day": pa.array(["1970-01-12"] * len(pairs), pa.string()),
+            "window_start": pa.array(window * 1000, pa.int64()).cast(_TIME),
+            "window_end": pa.array((window + WINDOW_MS) * 1000, pa.int64()).cast(_TIME),
+            "k": pa.array([f"k{number}" for number in name.tolist()], pa.string()),
+            "n": pa.array(counts, pa.int64()),
+            "total": pa.array(counts * name, pa.int64()),
+        }
+        record = ChunkRecord(0, len(pairs), {}, {TOPIC: {0: runs}}, 1)
+        Table(self.home.tables.corrections, partition_by=["_day"]).append(
+            pa.table(rows), metadata={BACKFILL_KEY: record.to_json(backfill)}
+        )
+        ranges = tuple((low, low + WINDOW_MS) for low in sorted(starts))
+        as_of = {TOPIC: {0: self._done}}
+        semantics = self.bundle.fingerprint.semantics
+        entry = Publication(0, backfill, ranges, semantics, self.bundle.id, as_of, rows=len(pairs))
+        publish(self.home, entry.to_payload(), expected_seq=last_seq(self.home), now=NOW)
 
     def _commit_batch(self, first: int, end: int) -> tuple[pa.Table, LedgerRow]:
         number = first // self._batch

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 
 from homes.ledger import NOW, ledger_row
 from homes.project import link, make_project
+from rivertwice.backfill.model import OffsetRuns
+from rivertwice.backfill.ranges import merge
+from rivertwice.backfill.store import BACKFILL_KEY, ChunkRecord
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.instants import from_ms, to_iso
 from rivertwice.core.settings import Settings
@@ -86,9 +90,15 @@ class WindowHome:
         parent, self.timeline = self.timeline, f"t{int(self.timeline[1:]) + 1}"
         self._begin(self.timeline, Fork(parent, self.committed - 1))
 
-    def publish(self, low: int, high: int) -> None:
-        """Publish the truth of the windows that begin in [low, high), as of the last committed batch."""
+    def publish(self, low: int, high: int, *, finds: bool = True, wrong: int = 0) -> None:
+        """Publish the truth of the windows that begin in [low, high), as of the last committed batch.
+
+        Args:
+            finds: the backfill says where it found their records, as one does since 0.2.
+            wrong: what is added to the total of the first row.
+        """
         rows = [row for row in self.world.truth(self.ends) if low <= row.start_ms < high]
+        rows[:1] = [replace(row, total=row.total + wrong) for row in rows[:1]]
         table = result_table(rows)
         name = f"bf{last_seq(self.home)}"
         count = table.num_rows
@@ -99,11 +109,22 @@ class WindowHome:
             "_day": pa.array(["1970-01-01"] * count, pa.string()),
         }
         rows_with_stamps = pa.table({**stamps, **{column: table[column] for column in table.column_names}})
-        Table(self.home.tables.corrections, partition_by=["_day"]).append(rows_with_stamps)
+        record = ChunkRecord(0, count, {}, self._found(low, high) if finds else None, 1)
+        Table(self.home.tables.corrections, partition_by=["_day"]).append(
+            rows_with_stamps, metadata={BACKFILL_KEY: json.loads(json.dumps(record.to_json(name)))}
+        )
         entry = Publication(
             0, name, ((low, high),), self.bundle.fingerprint.semantics, self.bundle.id, {TOPIC: self.ends}, rows=count
         )
         publish(self.home, entry.to_payload(), expected_seq=last_seq(self.home), now=NOW)
+
+    def _found(self, low: int, high: int) -> OffsetRuns:
+        """Return the offsets of the committed records of windows, exactly."""
+        runs: dict[int, list[tuple[int, int]]] = {}
+        for one in (one for batch in self.world.batches[: self.committed] for one in batch):
+            if one.value is not None and any(low <= start < high for start in self.world.starts(one.at_ms)):
+                runs.setdefault(one.partition, []).append((one.offset, one.offset + 1))
+        return {TOPIC: {partition: merge(own) for partition, own in runs.items()}}
 
     def _begin(self, name: str, parent: Fork | None) -> None:
         prints = self.bundle.fingerprint

@@ -140,6 +140,25 @@ def test_a_backfill_counts_late_rows_and_stops_at_the_last_batch(spark, made):
     assert counted(read_served(home)) == expected(0, 9)
 
 
+def test_each_chunk_says_at_which_offsets_its_records_are(spark, made, monkeypatch):
+    settings, home, _ = made
+    monkeypatch.setattr(compute, "BLOCK_BITS", 0)
+    plan = planned(settings, home, 2, 5)
+    assert len(plan.chunks) > 1
+    compute_backfill(spark, settings, plan)
+    chunks = chunk_records(home, plan.id)
+    assert {(each.chunk, each.chunks) for each in chunks} == {(n, len(plan.chunks)) for n in range(len(plan.chunks))}
+    inside = {
+        one["offset"]
+        for one in history()[0]
+        if one["offset"] < 100 and one["value"].startswith(b"{") and 2 <= int(json.loads(one["value"])["at"][11:13]) < 5
+    }
+    runs = [run for each in chunks for run in each.offsets["flights"][0]]
+    covered = {at for low, high in runs for at in range(low, high)}
+    assert inside <= covered
+    assert len(covered - inside) <= len(runs)  # holes of one offset are closed
+
+
 @pytest.mark.core
 def test_a_backfill_killed_after_any_chunk_ends_with_the_same_rows(spark, made):
     settings, home, _ = made

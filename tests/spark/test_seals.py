@@ -21,7 +21,7 @@ from homes.windows import WindowHome
 from lab.faults.reconcile_runs import stored_run
 from rivertwice.cli.main import cli
 from rivertwice.core.errors import TableDamageError
-from rivertwice.core.instants import utc_now
+from rivertwice.core.instants import from_ms, to_iso, utc_now
 from rivertwice.core.settings import Settings
 from rivertwice.engine.session import FEW_RECORDS, with_confs
 from rivertwice.reconcile.gate import FOREIGN_WRITE
@@ -84,7 +84,7 @@ def test_an_incremental_run_says_of_every_row_what_a_full_one_says(
             made.fork()
         if chance.random() < 0.3:
             low = world.emitted[chance.randrange(len(world.emitted) // 2)][1].start_ms
-            made.publish(low, low + 3 * SIZE)
+            made.publish(low, low + 3 * SIZE, finds=chance.random() < 0.7)
         made.commit(chance.randint(1, 8))
     assert {"increment", "again"} & set(modes), modes
 
@@ -266,12 +266,109 @@ def test_row_of_a_late_record_far_back_is_late_and_no_old_record_is_read(spark: 
     lines: list[str] = []
     report = reconcile(spark, made.settings, "p", now=utc_now(), progress=lines.append)
     assert report.increment is not None
-    read = next(int(line.split(": ")[2].split(" ")[0]) for line in lines if "re-derive" in line)
-    assert read < 40, lines
+    assert re_derived(lines) < 40, lines
     late = {(verdict.pair, verdict.row.key): verdict.reason for verdict in report.verdicts if verdict.verdict == "LATE"}
     assert late["stream", '{"k": "a"}'] == "1 of 6 records came after the window closed"
     assert late["served", '{"k": "c"}'] == "1 of 1 records came too late"
     assert stored(made.settings, report) == full_copy(spark, made, tmp_path / "copy")
+
+
+def backfilled(folder: Path) -> WindowHome:
+    """Six large batches: each has records of ten windows, and late ones of all before; nothing is published yet."""
+    world = World()
+    for number in range(6):
+        first = START + number * 10 * SIZE
+        batch = [(step % 2, "ab"[step // 2 % 2], first + step * SIZE // 5, 1) for step in range(50)]
+        world.commit([*batch, *((0, "c", START + earlier * 10 * SIZE, 7) for earlier in range(number))])
+    made = WindowHome(folder / "home", world)
+    made.commit(6)
+    rebuild_served(made.home, made.bundle.definition)
+    return made
+
+
+def re_derived(lines: list[str]) -> int:
+    return next(int(line.split(": ")[2].split(" ")[0]) for line in lines if "re-derive" in line)
+
+
+@pytest.mark.parametrize("finds", [True, False])
+def test_after_a_backfill_the_records_of_its_windows_are_read(spark: SparkSession, tmp_path: Path, finds: bool) -> None:
+    """Where the backfill says nothing of offsets, all batches that may have such a record are read."""
+    made = backfilled(tmp_path)
+    assert run(spark, made.settings).sealed
+    for place in (0, 25, 40):
+        made.publish(START + place * SIZE, START + (place + 1) * SIZE, finds=finds)
+    rebuild_served(made.home, made.bundle.definition)
+    lines: list[str] = []
+    report = reconcile(spark, made.settings, "p", now=utc_now(), progress=lines.append)
+    assert report.sealed
+    assert report.increment is not None
+    assert len(report.increment.ranges) == 3
+    whole = sum(len(batch) for batch in made.world.batches[4:])  # with windows that are not settled
+    late = 3  # of the first window, in other batches
+    assert re_derived(lines) == (whole + 5 + 5 + late if finds else sum(map(len, made.world.batches)))
+    assert stored(made.settings, report) == full_copy(spark, made, tmp_path / "copy")
+
+
+def test_many_scattered_windows_are_judged_and_no_window_between(spark: SparkSession, tmp_path: Path) -> None:
+    world = World()
+    for second in range(0, 1000, 2):
+        world.commit([(0, "a", START + second * 1000, 1), (1, "b", START + second * 1000, 2)])
+    made = WindowHome(tmp_path / "home", world)
+    made.commit(500)
+    rebuild_served(made.home, made.bundle.definition)
+    assert run(spark, made.settings).sealed
+    places = range(1, 96, 2)
+    for place in places:
+        made.publish(START + place * SIZE, START + (place + 1) * SIZE)
+    rebuild_served(made.home, made.bundle.definition)
+    lines: list[str] = []
+    report = reconcile(spark, made.settings, "p", now=utc_now(), progress=lines.append)
+    assert report.increment is not None
+    assert len(report.increment.ranges) == len(places)
+    assert re_derived(lines) < 10 * len(places) + 40
+    assert stored(made.settings, report) == full_copy(spark, made, tmp_path / "copy")
+
+
+@pytest.mark.parametrize("finds", [True, False])
+def test_a_wrong_row_that_a_backfill_published_is_found_without_the_rest(
+    spark: SparkSession, tmp_path: Path, finds: bool
+) -> None:
+    made = backfilled(tmp_path)
+    assert run(spark, made.settings).sealed
+    made.publish(START + 25 * SIZE, START + 26 * SIZE, finds=finds, wrong=1)
+    rebuild_served(made.home, made.bundle.definition)
+    report = run(spark, made.settings)
+    assert report.increment is not None
+    assert not report.gate.passed
+    assert not report.sealed
+    wrong = [(verdict.pair, verdict.row.start_ms) for verdict in report.verdicts if verdict.verdict == "DEFECT"]
+    assert wrong == [("served", START + 25 * SIZE)]
+
+
+def test_an_altered_record_is_found_in_a_window_that_is_judged_and_elsewhere_by_a_full_run(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    made = backfilled(tmp_path)
+    assert run(spark, made.settings).sealed
+    archive = DeltaTable(str(made.settings.archive("events")))
+    altered = [made.world.batches[2][26], made.world.batches[4][3]]  # of the windows 25 and 40
+    for one in altered:
+        value = json.dumps({"k": one.key, "at": to_iso(from_ms(one.at_ms)), "v": 99})
+        where = f"partition = {one.partition} AND offset = {one.offset}"
+        assert archive.update({"value": f"CAST('{value}' AS BYTEA)"}, predicate=where)["num_updated_rows"] == 1
+    made.publish(START + 25 * SIZE, START + 26 * SIZE)
+    rebuild_served(made.home, made.bundle.definition)
+
+    def defects(report: ReconcileReport) -> set[tuple[str, int]]:
+        return {(each.pair, each.row.start_ms) for each in report.verdicts if each.verdict == "DEFECT"}
+
+    near, far = START + 25 * SIZE, START + 40 * SIZE
+    report = run(spark, made.settings)
+    assert report.increment is not None
+    assert defects(report) == {("stream", near), ("served", near)}
+    assert defects(run(spark, made.settings, full=True)) == {
+        (p, at) for p in ("stream", "served") for at in (near, far)
+    }
 
 
 def test_the_command_starts_no_spark_if_nothing_is_new(

@@ -12,14 +12,15 @@ from datetime import timedelta
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from rivertwice.backfill.audit import read_audit, starts_inside
 from rivertwice.backfill.late_windows import require_publishable
-from rivertwice.backfill.model import BackfillPlan, Chunk, PlannedSession
-from rivertwice.backfill.ranges import HalfOpenRange, reach, subtract
+from rivertwice.backfill.model import BackfillPlan, Chunk, OffsetRuns, PlannedSession
+from rivertwice.backfill.ranges import HalfOpenRange, coalesce, reach, subtract
 from rivertwice.backfill.recompute import Recompute
 from rivertwice.backfill.session_observe import epoch_micros
 from rivertwice.backfill.session_plan import sessions_of
@@ -74,6 +75,10 @@ logger = logging.getLogger(__name__)
 _CHANGE = (
     "change the SQL (`rivertwice lint` names what can throw) and run the new definition: `rivertwice upgrade --help`"
 )
+BLOCK_BITS = 10
+"""The offsets of a chunk's records are kept by blocks of 2^10."""
+MOST_RUNS = 256
+"""The number of runs of offsets that a commit names for each partition at most; the smallest holes are closed."""
 READ_ONCE = 1_000_000
 """The number of records up to which a backfill is read and decoded once, and kept; a larger one is read chunk by chunk."""
 
@@ -167,22 +172,26 @@ def chunks_computed(
         cached = {view: rows.cache() for view, rows in job.records().items()}
     try:
         for chunk in chunks:
-            result, counted = _compute_chunk(job, chunk, cached or job.records(chunk.offsets))
-            yield chunk, result, ChunkRecord(chunk.index, result.num_rows, counted)
+            result, counted, offsets = _compute_chunk(job, chunk, cached or job.records(chunk.offsets))
+            yield chunk, result, ChunkRecord(chunk.index, result.num_rows, counted, offsets, len(plan.chunks))
     finally:
         for rows in (cached or {}).values():
             rows.unpersist()
 
 
-def _compute_chunk(job: Recompute, chunk: Chunk, records: Mapping[str, DataFrame]) -> tuple[pa.Table, Counter[int]]:
-    """Return one chunk's rows, and the number of records of each window by its start.
+_Computed = tuple[pa.Table, Counter[int], OffsetRuns | None]
+"""A chunk's rows, the number of records of each window by its start, and the offsets of these records."""
+
+
+def _compute_chunk(job: Recompute, chunk: Chunk, records: Mapping[str, DataFrame]) -> _Computed:
+    """Return one chunk's rows, the number of records of each window by its start, and their offsets.
 
     Raises:
         RequestError: the SQL throws over some windows; the message names them, and how the others are computed.
     """
     plan = job.plan
     try:
-        result = (_compute_windows if plan.sessions is None else _compute_sessions)(job, chunk, records)
+        computed = (_compute_windows if plan.sessions is None else _compute_sessions)(job, chunk, records)
     except PySparkException as error:
         if not is_thrown(str(error)):
             raise
@@ -192,7 +201,7 @@ def _compute_chunk(job: Recompute, chunk: Chunk, records: Mapping[str, DataFrame
             raise
         raise RequestError(describe_thrown(plan, job.definition, bad, condition_of(str(error)))) from error
     job.check_topics()
-    return result
+    return computed
 
 
 def describe_thrown(plan: BackfillPlan, definition: Definition, bad: Sequence[HalfOpenRange], condition: str) -> str:
@@ -214,15 +223,17 @@ def describe_thrown(plan: BackfillPlan, definition: Definition, bad: Sequence[Ha
     )
 
 
-def _compute_windows(job: Recompute, chunk: Chunk, records: Mapping[str, DataFrame]) -> tuple[pa.Table, Counter[int]]:
-    """Return the rows of a chunk's windows, and the number of records of each window by its start."""
+def _compute_windows(job: Recompute, chunk: Chunk, records: Mapping[str, DataFrame]) -> _Computed:
     own = {view: rows.cache() for view, rows in job.inside(chunk, records).items()}
     try:
         counted: Counter[int] = Counter()
+        offsets: dict[str, Mapping[int, tuple[HalfOpenRange, ...]]] = {}
         for view, rows in own.items():
-            counted.update(_count_records(job, view, rows, chunk))
+            of_view, runs = _count_records(job, view, rows, chunk)
+            counted.update(of_view)
+            offsets[job.definition.sources[view].topic] = runs
         result = compile_sources(job.spark, job.definition, {**records, **own}).toArrow()
-        return _of_chunk(result, job.definition, chunk), counted
+        return _of_chunk(result, job.definition, chunk), counted, offsets
     finally:
         for rows in own.values():
             rows.unpersist()
@@ -235,18 +246,33 @@ def _of_chunk(result: pa.Table, definition: Definition, chunk: Chunk) -> pa.Tabl
     return result.filter(pa.array(starts_inside(to_epoch_ms(result[definition.window.start_column]), chunk)))
 
 
-def _count_records(job: Recompute, view: str, rows: DataFrame, chunk: Chunk) -> dict[int, int]:
-    """Count the rows of each window without the transform; the audit compares the result with it."""
+def _count_records(
+    job: Recompute, view: str, rows: DataFrame, chunk: Chunk
+) -> tuple[dict[int, int], dict[int, tuple[HalfOpenRange, ...]]]:
+    """Count the rows of each window without the transform, and find their offsets: partition to few runs that have all of them.
+
+    The audit compares the result with the counts; a reconcile after the publication reads these offsets alone.
+    """
     size_us, _ = window_micros(job.definition)
     pairs = with_window_end(included(job.spark, job.definition, rows), job.definition, view)
-    start = F.unix_millis(F.timestamp_micros(F.unix_micros("_window_end") - size_us)).alias("start")
-    counted = pairs.groupBy(start).count().toArrow()
-    inside = starts_inside(counted["start"].to_numpy().astype(np.int64), chunk)
-    counted = counted.filter(pa.array(inside))
-    return dict(zip(counted["start"].to_pylist(), counted["count"].to_pylist(), strict=True))
+    start = F.unix_millis(F.timestamp_micros(F.unix_micros("_window_end") - size_us))
+    block = F.shiftright("_offset", BLOCK_BITS)
+    placed = pairs.select(start.alias("start"), "_partition", block.alias("block"), "_offset")
+    found = (
+        placed.groupingSets([["start"], ["_partition", "block"]], "start", "_partition", "block")
+        .agg(F.count(F.lit(1)).alias("count"), F.min("_offset").alias("first"), F.max("_offset").alias("last"))
+        .toArrow()
+    )
+    counted = found.filter(pc.is_valid(found["start"]))
+    counted = counted.filter(pa.array(starts_inside(counted["start"].to_numpy().astype(np.int64), chunk)))
+    runs: dict[int, list[HalfOpenRange]] = {}
+    for row in found.filter(pc.is_valid(found["_partition"])).to_pylist():
+        runs.setdefault(row["_partition"], []).append((row["first"], row["last"] + 1))
+    offsets = {partition: coalesce(own, 1 << BLOCK_BITS, MOST_RUNS) for partition, own in sorted(runs.items())}
+    return dict(zip(counted["start"].to_pylist(), counted["count"].to_pylist(), strict=True)), offsets
 
 
-def _compute_sessions(job: Recompute, chunk: Chunk, records: Mapping[str, DataFrame]) -> tuple[pa.Table, Counter[int]]:
+def _compute_sessions(job: Recompute, chunk: Chunk, records: Mapping[str, DataFrame]) -> _Computed:
     """Return a chunk's rows, including those that only withdraw others, and the number of records by start of session.
 
     Raises:
@@ -263,7 +289,7 @@ def _compute_sessions(job: Recompute, chunk: Chunk, records: Mapping[str, DataFr
     if vanishing:
         vanishing_rows = _served_rows(job, vanishing)
         parts.append(_flagged(vanishing_rows.select(result.column_names).cast(result.schema), withdrawn=True))
-    return pa.concat_tables(parts), counted
+    return pa.concat_tables(parts), counted, None
 
 
 def _served_rows(job: Recompute, vanishing: Sequence[PlannedSession]) -> pa.Table:

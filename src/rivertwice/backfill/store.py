@@ -176,22 +176,28 @@ class ChunkRecord:
 
     Attributes:
         records: window start in epoch milliseconds -> accepted records of that window, counted before the transform.
+        offsets: few runs of offsets that have all of these records; None: not known (sessions, and what 0.1 wrote).
+        chunks: how many chunks the plan has; 0: not known.
     """
 
     chunk: int
     rows: int
     records: Mapping[int, int]
+    offsets: OffsetRuns | None = None
+    chunks: int = 0
 
     def to_json(self, backfill: str) -> dict[str, Any]:
         """Return the value of the commit's metadata."""
         records = {str(start): count for start, count in sorted(self.records.items())}
-        return {"id": backfill, "chunk": self.chunk, "rows": self.rows, "records": records}
+        value = {"id": backfill, "chunk": self.chunk, "rows": self.rows, "records": records}
+        return value if self.offsets is None else {**value, "offsets": _plain(self.offsets), "chunks": self.chunks}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> ChunkRecord:
         """Read the value of a commit's metadata."""
         records = {int(start): int(count) for start, count in value["records"].items()}
-        return cls(int(value["chunk"]), int(value["rows"]), records)
+        offsets = _runs(value["offsets"]) if "offsets" in value else None
+        return cls(int(value["chunk"]), int(value["rows"]), records, offsets, int(value.get("chunks", 0)))
 
 
 def backfill_app(backfill: str) -> str:

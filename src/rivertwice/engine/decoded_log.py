@@ -136,16 +136,17 @@ class LogDecoder:
         files = read.decoded_files(self.id) if self._source.keep_decoded and not from_bytes else None
         columns = {} if files is None else self._columns(read, files, run)
         if not columns:
-            return self._decoded(read.records(), details=details, hashed=hashed)
+            return self.decoded(read.records(), details=details, hashed=hashed)
         unasked = ["_topic_id", *([] if details else ["_detail"]), *([] if hashed else [HASH])]
         kept = read.decoded_records(columns, self._read).drop(*unasked)
         if read.is_whole_without(columns):
             return kept
-        return kept.unionByName(self._decoded(read.records(without=columns), details=details, hashed=hashed))
+        return kept.unionByName(self.decoded(read.records(without=columns), details=details, hashed=hashed))
 
-    def _decoded(
+    def decoded(
         self, raw: DataFrame, *, details: bool = True, hashed: bool = True, beside: Sequence[str] = ()
     ) -> DataFrame:
+        """Return raw records decoded, whatever is kept of them; `beside` are further columns of theirs that stay."""
         return decode(raw, self._source, self._checks, details=details, hashed=hashed, beside=beside).drop(*HEAVY)
 
     def _columns(self, read: LogRead, files: DecodedFiles, run: int | None) -> Mapping[str, Path]:
@@ -189,7 +190,7 @@ class LogDecoder:
             LOG.warning("what was decoded of the archive of %s is not kept: %s", read.topic, error)
 
     def _write(self, raw: DataFrame, folder: Path) -> None:
-        decoded = self._decoded(raw, beside=_BESIDE)
+        decoded = self.decoded(raw, beside=_BESIDE)
         with with_confs(self._spark, _WRITES):
             decoded.write.mode("append").partitionBy("_file").parquet(str(folder))
 
@@ -201,7 +202,7 @@ class LogDecoder:
         """Return the files of the archive whose bytes do not give what their columns have."""
         by_path = {path.name: name for name, path in columns.items()}
         kept = self._read(columns.values()).withColumn("_file", F.col("_metadata.file_name"))
-        fresh = self._decoded(read.whole_files(columns), beside=_BESIDE)
+        fresh = self.decoded(read.whole_files(columns), beside=_BESIDE)
         has = {by_path[name]: sums for name, sums in _sums(kept).items()}
         gives = _sums(fresh)
         return [name for name in columns if has.get(name) != gives.get(name)]

@@ -65,7 +65,7 @@ from rivertwice.reconcile.rederive import (
     select_touching,
 )
 from rivertwice.reconcile.view import HeadView, Served, counted_publications, shape_of
-from rivertwice.timeline import newest_rows, rule_of, select_winners, to_epoch_ms, total_of
+from rivertwice.timeline import newest_rows, rule_of, select_winners, total_of
 
 # Windows of a path that several definitions ran on (after an upgrade): which one made each, and whose rule judges it.
 
@@ -238,13 +238,14 @@ def rederive_ledger(
     """Re-derive counts and watermarks and compare the recorded ledger with them.
 
     If not all records of a batch can be read any more, or others are read in their place, the ledger's own counts are used; its windows
-    are in doubt. If Kafka's log forked (`forked`), all windows that were open then are. `holds_others`: see `gaps.other_records`.
+    are in doubt. So they are if not all of it was to be read, because it was proved before; then no window is. If Kafka's log forked (`forked`), all windows that were open then are. `holds_others`: see `gaps.other_records`.
     """
     lost = find_unreadable(ranges, missing)
     by_topic = _by_topic(view, by_partition)
-    exchanged = find_exchanged(view.rows, by_topic, ranges, lost)
+    unread: dict[int, Parts] = {number: {} for number in view.unread}
+    exchanged = find_exchanged(view.rows, by_topic, ranges, {**lost, **unread})
     exchanged = other_records(exchanged, holds_others)
-    unreadable = {**lost, **exchanged}
+    unreadable = {**unread, **lost, **exchanged}
     counts = trusted_counts([total_of(topic_counts.values()) for topic_counts in by_topic], view.rows, unreadable)
     read_now = by_topic
     by_topic = [view.rows[n].by_topic if n in unreadable else topic_counts for n, topic_counts in enumerate(by_topic)]
@@ -376,11 +377,7 @@ def _in_scope(view: HeadView, rows: pa.Table) -> pa.Table:
     """Return the rows of the windows that are judged; of others an incremental run has not read all records."""
     if view.prefix is None:
         return rows
-    starts = to_epoch_ms(rows["window_start"])
-    keep = np.zeros(len(starts), dtype=bool)
-    for low, high in view.prefix.scope.starts:
-        keep |= (starts >= low) & (starts < high)
-    return rows.filter(pa.array(keep))
+    return view.prefix.scope.only(rows)
 
 
 def _stream_rows(view: HeadView, derived: RederivedLedger, judge: Judge) -> dict[RowId, list[StreamRow]]:
@@ -435,10 +432,11 @@ def find_served_differences(
     stamp, definition = view.served_stamp, view.newest.definition
     if view.served is None or view.stream is None or stamp is None or (stamp.timeline, stamp.batch) not in view.index:
         return []
-    last = view.index[stamp.timeline, stamp.batch]
+    index = view.index
+    last = index[stamp.timeline, stamp.batch]
     stamps = zip(view.stream.column("_timeline").to_pylist(), view.stream.column("_batch").to_pylist(), strict=True)
     shown_rows = view.stream.filter(
-        pa.array([view.index.get(batch_key, last + 1) <= last for batch_key in stamps], pa.bool_())
+        pa.array([index.get(batch_key, last + 1) <= last for batch_key in stamps], pa.bool_())
     )
     chosen = choose_again(
         definition,

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from rivertwice.backfill import intersect
 from rivertwice.core import Row, Settings
 from rivertwice.definition import Definition, Source
 from rivertwice.engine import HASH, LogDecoder, accepted
@@ -24,8 +26,8 @@ from rivertwice.reconcile.kinds import Judge, JudgeInput, judge_of
 from rivertwice.reconcile.kinds.read_rows import collect_together, is_read, with_watermarks
 from rivertwice.reconcile.model import LateRow
 from rivertwice.reconcile.rederive import BatchCounts, Chain, Ranges
-from rivertwice.reconcile.seals.scope import joined_runs
-from rivertwice.timeline import Cure, amended_rows
+from rivertwice.reconcile.seals.scope import Pieces, joined_runs, runs_of, scanned
+from rivertwice.timeline import Cure, Range, amended_rows, merged
 
 # Which batch read which record: offset ranges as marks that are looked up for each record.
 
@@ -57,13 +59,28 @@ def tag_batches(records: DataFrame, marks: BatchMarks) -> DataFrame:
         records: `_partition`, `_offset` and any other columns.
         marks: of the same topic.
     """
-    slot = (F.shiftright("_offset", marks.bits) % F.lit(_SLOTS)).cast("int")
-    holds = (
-        (F.col("_partition") == F.col("_mark_partition"))
-        & (slot == F.col("_mark_slot"))
-        & F.col("_offset").between(F.col("_mark_start"), F.col("_mark_end") - 1)
-    )
+    holds = _is_marked(marks, "_partition", "_offset")
     return records.join(F.broadcast(marks.frame), holds, "left").select(*records.columns, "_index")
+
+
+def _is_marked(marks: BatchMarks, partition: str, offset: str) -> Column:
+    slot = (F.shiftright(offset, marks.bits) % F.lit(_SLOTS)).cast("int")
+    return (
+        (F.col(partition) == F.col("_mark_partition"))
+        & (slot == F.col("_mark_slot"))
+        & F.col(offset).between(F.col("_mark_start"), F.col("_mark_end") - 1)
+    )
+
+
+def select_runs(raw: DataFrame, marks: BatchMarks) -> DataFrame:
+    """Return the records, in Kafka's columns, whose offsets are marked."""
+    return raw.join(F.broadcast(marks.frame), _is_marked(marks, "partition", "offset"), "left_semi")
+
+
+def run_marks(spark: SparkSession, runs: Mapping[int, Sequence[Range]]) -> BatchMarks:
+    """Return marks of the offsets in some runs of one topic."""
+    marks = [(partition, *run, 0) for partition, own in runs.items() for run in own]
+    return _marks(spark, np.array(sorted(marks), np.int64).reshape(-1, 4))
 
 
 def batch_marks(
@@ -87,9 +104,16 @@ def batch_marks(
         for partition, (start, end) in batch.items()
         if start < end
     ]
-    partition, start, end, index = np.array(sorted(marks), np.int64).reshape(-1, 4).T
+    found = np.array(sorted(marks), np.int64).reshape(-1, 4)
+    partition, start, end, _ = found.T
     follows = partition[1:] == partition[:-1]
     end[:-1] = np.where(follows, start[1:], end[:-1])
+    return _marks(spark, found)
+
+
+def _marks(spark: SparkSession, marks: npt.NDArray[np.int64]) -> BatchMarks:
+    """Return rows of partition, start, end and path index as marks."""
+    partition, start, end, index = marks.T
     bits = max(0, int((end - start).sum()) // max(1, len(marks)) - 1).bit_length()
     slots = ((end - 1) >> bits) - (start >> bits) + 1
     mark = np.repeat(np.arange(len(marks)), slots)
@@ -108,6 +132,8 @@ def batch_marks(
 
 Rejection = tuple[tuple[int, Part, int, str], dict[str, Any]]
 """A rejected record: path index, part, offset and reason; and further columns of its dead letter."""
+TASK_RECORDS = 10_000
+"""So many records at least are read by one task of an incremental run, whose tasks cost more than their records."""
 
 
 class DerivedLog:
@@ -127,13 +153,13 @@ class DerivedLog:
         older: Mapping[int, Definition] | None = None,
         groups: Sequence[int] = (),
         *,
-        has_holes: bool = False,
+        pieces: Sequence[Pieces] | None = None,
         barred: Sequence[tuple[int, int]] = (),
         whole_run: int | None = None,
     ) -> None:
         """Plan the reading of `ranges`, one entry per batch of the path, contiguous except for `jumps`.
 
-        With `has_holes` they are batches of an incremental run: records between two ranges that do not meet are not read.
+        `pieces` are those of their offsets that an incremental run reads; no other record is decoded.
 
         `older` are the definitions that ran before the newest one (`definition`), by their number in `groups`, which has one
         entry per batch too. What a batch read is counted as its own definition decodes it.
@@ -173,20 +199,28 @@ class DerivedLog:
             skipped = [jump.skipped.ranges for jump in gaps_of(own_jumps)]
             loaded = [jump.skipped.ranges for jump in own_jumps if jump.is_load]
             topic_id = (topic_ids or {}).get(topic) or kafka.topic_id(settings, topic)
-            spans = read_spans(topic_ranges) if has_holes else [_span([*topic_ranges, *skipped, *loaded])]
+            runs = None if pieces is None else runs_of(pieces, topic)
+            near = {} if runs is None else scanned(runs)
+            scans = [{partition: run} for partition, own in near.items() for run in own]
+            spans = [_span([*topic_ranges, *skipped, *loaded])] if runs is None else read_spans(scans)
             read = LogRead(spark, settings, topic, spans, topic_id, leave_out=True)
             self._reads[topic] = read
-            missing += [(Part(topic, partition), start, end) for partition, start, end in read.missing]
+            missing += [
+                (Part(topic, partition), *gone)
+                for partition, start, end in read.missing
+                for gone in intersect([(start, end)], [(start, end)] if runs is None else runs.get(partition, ()))
+            ]
+            few = None if runs is None else _few(spark, read, near, runs)
             marks = batch_marks(spark, topic_ranges, skipped, loaded)
             decoder = LogDecoder(spark, definition, view)
-            self.tagged[view] = _tagged(decoder, read, marks, whole_run)
+            self.tagged[view] = _tagged(decoder, read, few, marks, whole_run)
             if decoder.again is not None and (described := decoder.again.describe()):
                 self.decoded.append(described)
                 self.altered |= decoder.again.altered
             for number, older_definition in other_decodes.items():
                 older_view, _ = older_definition.by_topic[topic]
                 older_decoder = LogDecoder(spark, older_definition, older_view)
-                self._tagged_older[number][older_view] = _tagged(older_decoder, read, marks)
+                self._tagged_older[number][older_view] = _tagged(older_decoder, read, few, marks)
         self.missing = tuple(missing)
         self.from_kafka = [parts_of(topic, ranges) for topic, read in self._reads.items() for ranges in read.from_kafka]
         """Ranges that are read from Kafka; all others come from the archive, whose files have their own sums."""
@@ -359,8 +393,22 @@ def _topics(definition: Definition) -> dict[str, str]:
     return {view: source.topic for view, source in definition.sources.items()}
 
 
-def _tagged(decoder: LogDecoder, read: LogRead, marks: BatchMarks, whole_run: int | None = None) -> DataFrame:
-    decoded = decoder.records(read, hashed=True, from_bytes=whole_run is None, run=whole_run)
+def _few(
+    spark: SparkSession, read: LogRead, near: Mapping[int, Sequence[Range]], runs: Mapping[int, Sequence[Range]]
+) -> DataFrame:
+    """Return the records of some runs of offsets, of which the stretches `near` are scanned, in as few tasks as these need."""
+    raw = read.records().coalesce(1 + sum(end - start for own in near.values() for start, end in own) // TASK_RECORDS)
+    return raw if near == runs else select_runs(raw, run_marks(spark, runs))
+
+
+def _tagged(
+    decoder: LogDecoder, read: LogRead, few: DataFrame | None, marks: BatchMarks, whole_run: int | None = None
+) -> DataFrame:
+    """Return the decoded records of what is read, or of `few` of it, each with its batch."""
+    if few is None:
+        decoded = decoder.records(read, hashed=True, from_bytes=whole_run is None, run=whole_run)
+    else:
+        decoded = decoder.decoded(few)
     return tag_batches(decoded, marks).persist(StorageLevel.MEMORY_AND_DISK)
 
 
@@ -399,16 +447,15 @@ def _span(ranges: Sequence[OffsetRanges]) -> OffsetRanges:
 
 
 def read_spans(ranges: Sequence[OffsetRanges]) -> list[OffsetRanges]:
-    """Return what is read in one piece each: offsets by partition, without a hole between two batches of a partition. Pure.
+    """Return what is read in one piece each: offsets by partition, without a hole. Pure.
 
     Args:
-        ranges: of some batches, in the order of the path.
+        ranges: of some batches.
     """
-    spans: list[OffsetRanges] = [{}]
+    runs: dict[int, list[Range]] = {}
     for batch in ranges:
-        if any(partition in spans[-1] and spans[-1][partition][1] < start for partition, (start, _) in batch.items()):
-            spans.append({})
-        for partition, (start, end) in batch.items():
-            low, high = spans[-1].get(partition, (start, end))
-            spans[-1][partition] = (min(low, start), max(high, end))
-    return spans
+        for partition, pair in batch.items():
+            runs.setdefault(partition, []).append(pair)
+    whole = {partition: merged(own) for partition, own in runs.items()}
+    count = max(map(len, whole.values()), default=0)
+    return [{partition: own[at] for partition, own in whole.items() if at < len(own)} for at in range(count)] or [{}]

@@ -151,7 +151,7 @@ def _derived_log(
         view.jumps,
         view.older,
         view.groups,
-        has_holes=view.prefix is not None,
+        pieces=view.pieces(ranges),
         barred=barred,
         whole_run=whole_run,
     )
@@ -169,12 +169,17 @@ def _judge_head(
     ranges, range_defects = observed_ranges(view)
     with _derived_log(spark, settings, view, ranges, [_range_of(each) for each in thrown], whole_run) as log:
         counts = log.counts(with_rejected=view.prefix is not None)
+        forked = _forked(settings, view)
+        if forked is not None and view.unread:
+            return _judge_head(
+                spark, settings, view.read_whole(), done, wanted, thrown
+            )  # each batch's digest says more
         derived = rederive_ledger(
-            view, ranges, range_defects, counts, log.missing, _forked(settings, view), _other_log(settings, view, log)
+            view, ranges, range_defects, counts, log.missing, forked, _other_log(settings, view, log)
         )
         log.leave_out(derived.exchanged)
         derived = with_doubts(derived, thrown)
-        read = sum(count.read for count in derived.counts)
+        read = sum(count.read for count in counts.values())
         differing = f"{read} records, {len(derived.defects)} ledger fields differ"
         done("re-derive", "; ".join([differing, *log.decoded]))
         if view.handles is not None and not derived.missing:

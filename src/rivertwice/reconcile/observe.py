@@ -18,6 +18,7 @@ from rivertwice.reconcile.gaps import SkippedRange
 from rivertwice.reconcile.kinds.judge import may_spread
 from rivertwice.reconcile.model import DefectFinding
 from rivertwice.reconcile.rederive import offsets_of
+from rivertwice.reconcile.seals.scope import runs_of, scanned
 from rivertwice.reconcile.view import DefinitionVersion, Handles, HeadView
 from rivertwice.storage import Snapshot, Table, Where
 from rivertwice.stream import stream_app
@@ -135,7 +136,11 @@ def is_large(view: HeadView) -> bool:
 
 def has_few_records(view: HeadView) -> bool:
     """Say whether a view reads so little that plans cost more than records. Pure."""
-    return sum(row.read for row in view.rows) <= FEW_RECORDS_READ
+    if view.prefix is None:
+        return sum(row.read for row in view.rows) <= FEW_RECORDS_READ
+    pieces = view.pieces([row.parts() for row in view.rows]) or ()
+    near = [run for topic in view.topics for own in scanned(runs_of(pieces, topic)).values() for run in own]
+    return sum(end - start for start, end in near) <= FEW_RECORDS_READ
 
 
 def read_tables(view: HeadView, windows: Sequence[tuple[int, int]] | None = None) -> HeadView:

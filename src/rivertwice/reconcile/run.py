@@ -361,9 +361,9 @@ def _judge_quality(
 ) -> QualityCheck | None:
     """Judge the served rows of the windows in scope by the user's suite; None if there is none."""
     if wanted is not None:
-        ranges: tuple[Range, ...] | None = (wanted,)
+        ranges: Sequence[Range] | None = (wanted,)
     else:
-        ranges = None if view.prefix is None else view.prefix.scope.starts
+        ranges = None if view.prefix is None else view.prefix.scope.cover
     check = check_windows(
         settings, view.home, view.newest.definition, lambda: spark, ranges, stamp.run, stamp.created_at
     )

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
 from rivertwice.core import PipelineHome
 from rivertwice.definition import Definition
-from rivertwice.log import Part
+from rivertwice.log import Part, Parts
 from rivertwice.reconcile.copies import PublishedCopies
 from rivertwice.reconcile.gaps import SkippedRange
 from rivertwice.reconcile.model import DefectFinding, LateRow, RowColumns, RowId, ServedRow
-from rivertwice.reconcile.seals.scope import Scope
+from rivertwice.reconcile.seals.scope import Pieces, Scope
 from rivertwice.storage import Snapshot
 from rivertwice.timeline import Cure, FirstLoad, LedgerRow, Publication, Segment, ServedStamp
 
@@ -36,6 +36,8 @@ class SealedPrefix:
         late_ms, batch_ms: their watermarks, as they were proved (epoch ms).
         end_offsets: of the prefix's last batch; all topics.
         last_batch: number of the prefix's last batch; numbers rise along a path.
+        pieces: of each of its batches, which offsets are read.
+        unread: path indexes of those of which not all are; their ledger rows were proved before.
     """
 
     scope: Scope
@@ -44,6 +46,8 @@ class SealedPrefix:
     batch_ms: tuple[int, ...]
     end_offsets: Mapping[Part, int]
     last_batch: int
+    pieces: tuple[Pieces, ...]
+    unread: frozenset[int]
 
 
 @dataclass(frozen=True)
@@ -117,6 +121,28 @@ class HeadView:
     def first_new(self) -> int:
         """Path index of the first batch that was not compared before."""
         return 0 if self.prefix is None else self.prefix.count
+
+    @property
+    def unread(self) -> frozenset[int]:
+        """Path indexes of the batches of which not all records are read: an earlier run compared their ledger rows."""
+        return frozenset() if self.prefix is None else self.prefix.unread
+
+    def pieces(self, ranges: Sequence[Parts]) -> list[Pieces] | None:
+        """Return which offsets are read of each batch; None: all, and what lies between them.
+
+        Args:
+            ranges: offsets of each batch.
+        """
+        if self.prefix is None:
+            return None
+        fresh: list[Pieces] = [{part: [pair] for part, pair in batch.items()} for batch in ranges[self.first_new :]]
+        return [*self.prefix.pieces, *fresh]
+
+    def read_whole(self) -> HeadView:
+        """Return the view that reads all records of its batches."""
+        assert self.prefix is not None, "any other view does"
+        whole = tuple({part: (pair,) for part, pair in row.parts().items()} for row in self.rows[: self.first_new])
+        return replace(self, prefix=replace(self.prefix, pieces=whole, unread=frozenset()))
 
     def judges(self, start_ms: int) -> bool:
         """Say whether a window is judged."""

@@ -129,6 +129,7 @@ RETENTION = {LOG_RETENTION: "interval 6 hours", REMOVED_RETENTION: "interval 6 h
 
 CHECKPOINTS = "delta.checkpointInterval"
 STATISTICS = "delta.dataSkippingStatsColumns"
+FILE_BYTES = "delta.targetFileSize"
 
 _AFTER_COMMIT = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
 """A writer never removes old commits: if two do so at once, one of them fails after its commit was made (ran)."""
@@ -151,6 +152,11 @@ def properties_of(columns: Sequence[str], skip_by: Sequence[str]) -> dict[str, s
     """
     chosen = [name for name in skip_by if name in columns]
     return {CHECKPOINTS: str(CHECKPOINT_EVERY), **({STATISTICS: ",".join(chosen)} if chosen else {})}
+
+
+def file_bytes_of(size: int) -> dict[str, str]:
+    """Return the properties of a table whose data files are about as large, at most. Pure."""
+    return {FILE_BYTES: str(size)}
 
 
 _MOST_LENT = 32
@@ -219,13 +225,18 @@ class Table:
     and they may be renewed.
     """
 
-    def __init__(self, place: Place, *, partition_by: Sequence[str] = (), skip_by: Sequence[str] = ()) -> None:
+    def __init__(
+        self, place: Place, *, partition_by: Sequence[str] = (), skip_by: Sequence[str] = (), file_bytes: int = 0
+    ) -> None:
         """Open nothing yet.
 
         Args:
             skip_by: for the first write: as for `properties_of`.
+            file_bytes: for the first write: about how large a data file may be. Every later write, and the merging of small files,
+                keep to it; a file that is larger is divided when rows of it are replaced (delta-rs 1.6). 0: delta-rs' own choice, 100 MB.
         """
         self.place = place
+        self._file_bytes = file_bytes
         self._partition_by = list(partition_by) or None
         self._skip_by = skip_by
         self._kept: Snapshot | None = None
@@ -625,7 +636,7 @@ class Table:
                     schema_mode=None if new else "overwrite",
                     commit_properties=commit_properties(metadata, None, only_at_once=new or at is not None),
                     post_commithook_properties=_AFTER_COMMIT,
-                    configuration={**RETENTION, **properties_of(rows.schema.names, ())} if at is None else None,
+                    configuration=self._created_with(rows.schema) if at is None else None,
                     storage_options=storage_options(self.place) if at is None else None,
                 )
         except (CommitFailedError, DeltaError, ServiceError) as error:
@@ -676,7 +687,8 @@ class Table:
         return self._write_at(at, rows, metadata, "appending rows", {"mode": "append"})
 
     def _created_with(self, schema: pa.Schema) -> dict[str, str | None]:
-        return {**RETENTION, **properties_of(schema.names, self._skip_by)}
+        bounded = file_bytes_of(self._file_bytes) if self._file_bytes else {}
+        return {**RETENTION, **properties_of(schema.names, self._skip_by), **bounded}
 
     def current(self) -> Snapshot | None:
         """Return the newest version, with the handle of the last commit if that can be brought up to date."""

@@ -35,7 +35,17 @@ from rivertwice.storage.local import make_folder, replace_bytes, sync_path
 from rivertwice.storage.places import open_store
 from rivertwice.storage.snapshot import Snapshot, explained
 from rivertwice.storage.sql import Where
-from rivertwice.storage.table import LOG_RETENTION, NONCE, REMOVED_RETENTION, REPAIR, RETENTION, Table, properties_of
+from rivertwice.storage.table import (
+    FILE_BYTES,
+    LOG_RETENTION,
+    NONCE,
+    REMOVED_RETENTION,
+    REPAIR,
+    RETENTION,
+    Table,
+    file_bytes_of,
+    properties_of,
+)
 from rivertwice.storage.table_log import (
     LOG,
     POINTER,
@@ -59,7 +69,7 @@ class TableShape:
     """The files of a table on disk.
 
     Attributes:
-        small_in_one_partition: the largest number of small files (below 16 MB) in one partition.
+        small_in_one_partition: the largest number of small files in one partition: below 16 MB, or half of what a file may have.
         removed_kept: how long removed files are kept.
     """
 
@@ -103,8 +113,10 @@ class TableCare:
         keys: list[Any] = list(zip(*(actions[name].to_pylist() for name in partitions), strict=True)) or [()] * len(
             sizes
         )
-        small = Counter(key for key, size in zip(keys, sizes, strict=True) if size < SMALL_BYTES)
-        removed_kept = table.handle.metadata().configuration.get(REMOVED_RETENTION) or ""
+        properties = table.handle.metadata().configuration
+        limit = min(SMALL_BYTES, int(properties.get(FILE_BYTES) or 2 * SMALL_BYTES) // 2)
+        small = Counter(key for key, size in zip(keys, sizes, strict=True) if size < limit)
+        removed_kept = properties.get(REMOVED_RETENTION) or ""
         return TableShape(
             files=len(sizes),
             small_in_one_partition=max(small.values(), default=0),
@@ -205,12 +217,20 @@ class TableCare:
         before its first batch. The change itself loses against another change of the table's properties, and is made at the next start.
         """
         table = self._table.open()
-        if table is None:
-            return False
-        columns = table.schema.names
+        return table is not None and self._changed(table, properties_of(table.schema.names, skip_by))
+
+    def set_file_bytes(self, size: int) -> bool:
+        """Bound the data files that are written from now on (`Table`); return False if the table has this bound already, or does not exist.
+
+        A write that was begun before the change loses against it, and is tried again by its writer.
+        """
+        table = self._table.open()
+        return table is not None and self._changed(table, file_bytes_of(size))
+
+    def _changed(self, table: Snapshot, properties: Mapping[str, str]) -> bool:
         try:
             with explained(self.place, "changing its properties"):
-                is_changed = _set_properties(table, properties_of(columns, skip_by))
+                is_changed = _set_properties(table, properties)
         except CommitFailedError:
             return False
         if is_changed:

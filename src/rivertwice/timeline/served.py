@@ -179,6 +179,8 @@ def find_newly_published(span: Span) -> Ranges | None:
 
 MOST_RANGES = 50
 """Ranges of one condition: more cost too much (`storage.sql.is_within`); then the gaps between some are written again too."""
+SERVED_FILE_BYTES = 1_000_000
+"""Rows lie in the order of their windows, in files of about this size: a publication writes only those again that have its windows."""
 _MS = timedelta(milliseconds=1)
 
 
@@ -533,7 +535,8 @@ def _write_whole(build: Build) -> ServedReport:
         session_keys=definition.session_keys,
     )
     metadata = {SERVED_KEY: build.stamp.plain()}
-    Table(build.table).overwrite(served, metadata=metadata, at=build.served, new=build.served is None)
+    table = Table(build.table, file_bytes=SERVED_FILE_BYTES)
+    table.overwrite(served, metadata=metadata, at=build.served, new=build.served is None)
     if definition.has_updates:
         still_open = open_rows(stream, definition, build.last.batch_watermark_ms)
         Table(home.tables.provisional).overwrite(still_open, metadata=metadata, at=build.provisional)

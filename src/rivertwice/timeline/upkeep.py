@@ -40,6 +40,7 @@ from rivertwice.storage import Table, TableCare, TableShape, Where, read_json, r
 from rivertwice.timeline.judgements import Increment
 from rivertwice.timeline.ledger import heal_ledger
 from rivertwice.timeline.lineage import head_definition
+from rivertwice.timeline.served import SERVED_FILE_BYTES
 
 # Verdicts and causes of old reconcile runs are removed, so that what is stored does not grow with every run for ever.
 #
@@ -246,6 +247,7 @@ def keep_up(
             LOG.info("upkeep of %s copied %s ledger rows", home.root.name, healed)
         _drop_old(home, now, verdicts_kept)
         paths = tables_of(home.tables, _views(home))
+        TableCare(home.tables.served).set_file_bytes(SERVED_FILE_BYTES)  # one of an older version has files of any size
         shapes = {name: TableCare(path).shape() for name, path in paths.items()}
         last = read_record(home)
         lists = is_listing_due(None if last is None else last.listed_at, now)

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from homes.seals import LOOK, NOW, P0, SEAL
+from rivertwice.log.addresses import Part
 from rivertwice.log.gaps import Gap, GapReason
 from rivertwice.reconcile.derive import read_spans
 from rivertwice.reconcile.gaps import SkippedRange
@@ -33,7 +34,19 @@ from rivertwice.reconcile.seals.look import (
 )
 from rivertwice.reconcile.seals.merge import merge_counts, replaced_verdicts, sealed_pairs, settled_parts
 from rivertwice.reconcile.seals.model import SealedPart, chain_hash, seal_of
-from rivertwice.reconcile.seals.scope import Scope, Zones, join_nearest, joined_runs, reaches_back, select_batches
+from rivertwice.reconcile.seals.observe import found_by
+from rivertwice.reconcile.seals.scope import (
+    FoundRecords,
+    Scope,
+    Zones,
+    has_all,
+    join_nearest,
+    joined_runs,
+    reaches_back,
+    scanned,
+    select_batches,
+    select_pieces,
+)
 from rivertwice.reconcile.seals.settle import why_unfilled, why_unproved
 from rivertwice.reconcile.seals.touched import SettledRows, judge_touched
 from rivertwice.storage.table import TableChange
@@ -240,6 +253,56 @@ def test_a_look_back_ends_only_where_no_older_batch_is_needed(steps: list[list[i
     for first in range(1, len(batches)):
         if reaches_back(batches[first][0], delay, scope):
             assert [place for place in select_batches(zones(*batches), scope) if place < first] == []
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 60), max_size=6), min_size=1, max_size=10),
+    st.integers(0, 60),
+    st.lists(st.integers(0, 5), max_size=3, unique=True),
+    st.integers(0, 40),
+    st.sampled_from(["exact", "rough", "nothing"]),
+)
+def test_every_record_of_a_window_in_scope_is_read_wherever_a_backfill_found_it(
+    steps: list[list[int]], settled: int, starts: list[int], as_of: int, said: str
+) -> None:
+    """Records of one partition, in batches; what the backfill found counts below its own end alone."""
+    events = [event for batch in steps for event in batch]
+    ends = list(itertools.accumulate(len(batch) for batch in steps))
+    batches = {n: {P0: (end - len(steps[n]), end)} for n, end in enumerate(ends)}
+    scope = Scope(settled, SIZE, tuple((start * SIZE, start * SIZE + SIZE) for start in sorted(starts)))
+    seen = zones(*((0, min(batch, default=None), max(batch, default=None)) for batch in steps))
+    inside = [any(low <= event - event % SIZE < high for low, high in scope.ranges) for event in events]
+    runs = [(at, at + 1) for at, is_inside in enumerate(inside) if is_inside and at < as_of]
+    if said == "rough" and runs:
+        runs = [(runs[0][0], runs[-1][1])]
+    found = [FoundRecords(scope.ranges, {P0: join_nearest(runs, 100)}, {P0: as_of})] if said != "nothing" else []
+    pieces = select_pieces(seen, scope, found, batches)
+    read = {at for batch in pieces for low, high in batch.get(P0, ()) for at in range(low, high)}
+    wanted = {at for at, event in enumerate(events) if scope.contains(event - event % SIZE)}
+    assert wanted <= read
+    if said == "exact":
+        whole = {n for n, batch in enumerate(steps) if any(event >= scope.open_ms for event in batch)}
+        others = {at for n in batches if n not in whole for at in range(*batches[n][P0]) if at < as_of}
+        assert read & others <= wanted
+    for n, piece in enumerate(pieces):
+        assert has_all(piece, batches[n]) == (set(range(*batches[n][P0])) <= read)
+
+
+def test_what_a_backfill_found_is_the_sum_of_its_chunks() -> None:
+    publication = Publication(2, "bf", ((0, SIZE),), "s", "b", {"t": {0: 10}})
+    found = found_by(publication, [{"t": {0: ((4, 6),)}}, {"t": {0: ((0, 4),), 1: ((1, 2),)}}])
+    assert found == FoundRecords(((0, SIZE),), {P0: [(0, 6)], Part("t", 1): [(1, 2)]}, {P0: 10})
+    assert found.of({P0: (5, 8)}) == {P0: ((5, 6),)}
+    assert found.of({P0: (8, 12)}) == {P0: ((10, 12),)}
+    assert found.of({Part("t", 2): (3, 5)}) == {
+        Part("t", 2): ((3, 5),)
+    }  # it had not begun when the backfill was planned
+
+
+def test_many_runs_are_scanned_with_the_small_holes_between_them() -> None:
+    few = {0: [(0, 1), (2, 3)], 1: [(7, 9)]}
+    assert scanned(few) == few
+    assert scanned({0: [(at, at + 1) for at in (0, 5, 10, 15, 1_000_000)]}) == {0: ((0, 16), (1_000_000, 1_000_001))}
 
 
 @given(st.sets(st.integers(0, 200), max_size=40), st.integers(1, 6))

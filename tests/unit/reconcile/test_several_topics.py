@@ -88,6 +88,7 @@ def view(rows: list[Any]) -> HeadView:
         versions=[SimpleNamespace(definition=definition)],
         jumps=(),
         first_new=0,
+        unread=frozenset(),
     )
     return cast(HeadView, made)
 

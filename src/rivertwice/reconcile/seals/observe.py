@@ -10,8 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rivertwice.backfill import OffsetRuns, chunk_records, intersect
 from rivertwice.core import PipelineHome, Place
 from rivertwice.definition import Definition
+from rivertwice.log import Part
 from rivertwice.reconcile.copies import PublishedCopies, check_ledger_copies, heal_rows
 from rivertwice.reconcile.observe import DEAD_COLUMNS, group_versions, load_definitions, open_served, plan_of
 from rivertwice.reconcile.rederive import offsets_of
@@ -24,7 +26,17 @@ from rivertwice.reconcile.seals.look import (
     require_stamp,
 )
 from rivertwice.reconcile.seals.model import Seal, meaning_of
-from rivertwice.reconcile.seals.scope import Scope, Zones, joined_runs, reaches_back, scope_since, select_batches
+from rivertwice.reconcile.seals.scope import (
+    FoundRecords,
+    Scope,
+    Zones,
+    has_all,
+    joined_runs,
+    reaches_back,
+    scope_since,
+    select_batches,
+    select_pieces,
+)
 from rivertwice.reconcile.view import HeadView, SealedPrefix
 from rivertwice.storage import Snapshot, Table, Where
 from rivertwice.stream import stream_app
@@ -33,12 +45,14 @@ from rivertwice.timeline import (
     FirstLoad,
     LedgerRow,
     Publication,
+    Range,
     Segment,
     ServedStamp,
     Timeline,
     committed_batches,
     from_table,
     is_on_path,
+    merged,
     path_semantics,
     path_until,
     publications_of,
@@ -47,6 +61,7 @@ from rivertwice.timeline import (
     read_ledger,
     read_served_stamp,
     select_on_path,
+    to_epoch_ms,
 )
 
 _ZONE_COLUMNS = ("timeline", "batch", "batch_watermark_ms", "min_event_ms", "max_event_ms")
@@ -72,8 +87,7 @@ def observe_part(home: PipelineHome, look: ChangesSinceSeal, definitions: Path |
     require_no_loaded(FirstLoad.load(home), scope)
     zones = _read_zones(home, look.path, seal, scope, definition)
     places = [*select_batches(zones, scope), len(zones) - 1, *_place_of(zones, served[0])]
-    runs = joined_runs([place for place in places if place < len(zones)])
-    chosen = [place for low, high in runs for place in range(low, high)]
+    chosen = sorted({place for place in places if place < len(zones)})
     sealed = _read_batches(home, look.path, zones, chosen)
     copies, stored = _observe_copies(home, look, seal)
     fresh = select_on_path([row for row in heal_rows(tail[1:], copies) if row.batch > seal.batch], look.path)
@@ -85,6 +99,9 @@ def observe_part(home: PipelineHome, look: ChangesSinceSeal, definitions: Path |
     topics = versions[0].definition.topics
     last = rows[-1]
     publications = publications_of(list(look.entries))
+    found = _found_records(home, publications_of(look.new_publications()), last.bundle)
+    batches = [{part: pair for part, pair in row.parts().items() if part.topic in topics} for row in sealed]
+    pieces = select_pieces(zones, scope, found, dict(zip(chosen, batches, strict=True)))
     return HeadView(
         home=home,
         rows=rows,
@@ -111,7 +128,46 @@ def observe_part(home: PipelineHome, look: ChangesSinceSeal, definitions: Path |
             batch_ms=tuple(int(zones.watermark_ms[place]) for place in chosen),
             end_offsets=offsets_of(seal.end_offsets, topics),
             last_batch=seal.batch,
+            pieces=tuple(pieces),
+            unread=frozenset(at for at, batch in enumerate(batches) if not has_all(pieces[at], batch)),
         ),
+    )
+
+
+def _found_records(home: PipelineHome, publications: Sequence[Publication], bundle: str) -> list[FoundRecords]:
+    """Return where the backfills of publications found their records; without those of which it is not known.
+
+    Args:
+        bundle: of the last batch; what another definition accepted may be other records.
+    """
+    return [
+        found_by(publication, offsets)
+        for publication in publications
+        if publication.bundle == bundle and not publication.sessions
+        if (offsets := _offsets_of(home, publication.backfill)) is not None
+    ]
+
+
+def _offsets_of(home: PipelineHome, backfill: str) -> list[OffsetRuns] | None:
+    """Return the offsets that each chunk of a backfill found; None: some chunk's commit is gone, or does not say it."""
+    chunks = chunk_records(home, backfill)
+    offsets = [each.offsets for each in chunks if each.offsets is not None]
+    if not chunks or len(offsets) < len(chunks) or {each.chunk for each in chunks} != set(range(chunks[0].chunks)):
+        return None
+    return offsets
+
+
+def found_by(publication: Publication, offsets: Sequence[OffsetRuns]) -> FoundRecords:
+    """Return where a publication's backfill found its records, by what its chunks say. Pure."""
+    runs: dict[Part, list[Range]] = {}
+    for chunk in offsets:
+        for topic, parts in chunk.items():
+            for partition, own in parts.items():
+                runs.setdefault(Part(topic, partition), []).extend(own)
+    return FoundRecords(
+        ranges=publication.ranges,
+        runs={part: merged(own) for part, own in runs.items()},
+        as_of={Part(topic, p): end for topic, parts in publication.as_of.items() for p, end in parts.items()},
     )
 
 
@@ -174,7 +230,9 @@ def _read_batches(home: PipelineHome, path: Sequence[Segment], zones: Zones, cho
         for low, high in joined_runs(chosen)
     ]
     table = Table(home.tables.ledger).read(matching=Where.any(runs))
-    rows = [] if table is None else select_on_path(from_table(table), path)
+    wanted = {(zones.timelines[place], int(zones.batches[place])) for place in chosen}
+    near = [] if table is None else select_on_path(from_table(table), path)
+    rows = [row for row in near if (row.timeline, row.batch) in wanted]
     if len(rows) != len(chosen):
         message = f"the ledger's table has {len(rows)} of {len(chosen)} batches that were compared before"
         raise NotIncrementalError(message)
@@ -214,12 +272,17 @@ def _read_stream(
 ) -> pa.Table | None:
     """Return the changelog's rows on the path of the batches after the seal and of the windows in scope."""
     fresh = Where("_batch").is_between(seal.batch + 1, last.batch)
-    rows = Table(home.tables.changelog).read(matching=Where.any([fresh, Where("window_start").is_within(scope.starts)]))
-    return None if rows is None else rows.filter(is_on_path(path_until(path, last.batch)))
+    rows = Table(home.tables.changelog).read(matching=Where.any([fresh, Where("window_start").is_within(scope.cover)]))
+    if rows is None:
+        return None
+    is_new = pc.greater(rows["_batch"], seal.batch)
+    rows = rows.filter(pc.or_(is_new, pa.array(scope.holds(to_epoch_ms(rows["window_start"])))))
+    return rows.filter(is_on_path(path_until(path, last.batch)))
 
 
 def _read_scope(path: Place, scope: Scope, at: Snapshot | None = None) -> pa.Table | None:
-    return (at or Table(path)).read(matching=Where("window_start").is_within(scope.starts))
+    rows = (at or Table(path)).read(matching=Where("window_start").is_within(scope.cover))
+    return None if rows is None else scope.only(rows)
 
 
 def _after(path: Place, seal: Seal, columns: Sequence[str] | None = None) -> pa.Table | None:
@@ -227,21 +290,9 @@ def _after(path: Place, seal: Seal, columns: Sequence[str] | None = None) -> pa.
 
 
 def _read_corrections(home: PipelineHome, publications: Sequence[Publication], scope: Scope) -> pa.Table | None:
-    touching = [
-        publication
-        for publication in publications
-        if any(
-            low < scope_high and scope_low < high
-            for low, high in publication.ranges
-            for scope_low, scope_high in scope.starts
-        )
-    ]
+    touching = [publication for publication in publications if intersect(publication.ranges, scope.starts)]
     rows = read_corrections(home, touching)
-    if rows is None:
-        return None
-    starts = pc.cast(pc.cast(rows["window_start"], pa.timestamp("ms", "UTC"), safe=False), pa.int64())
-    keep = pa.array([scope.contains(start) for start in starts.to_pylist()], pa.bool_())
-    return rows.filter(keep)
+    return None if rows is None else scope.only(rows)
 
 
 def _open_served(home: PipelineHome) -> tuple[ServedStamp | None, Snapshot | None]:
