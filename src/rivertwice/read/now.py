@@ -517,7 +517,7 @@ def _safety(facts: Facts, now: datetime) -> Iterator[Problem]:
         what = (
             "the newest proved savepoint is too old" if saved.proved_at is not None else "no savepoint was ever proved"
         )
-        then = f"`rivertwice savepoint take {facts.name}`, then prove it; the DAG rotate does both"
+        then = f"`rivertwice savepoint take {facts.name}`, then prove it; the DAG care does both"
         touches = KINDS["savepoint_stale"].meaning
         covers = frozenset({"savepoint_stale"})
         yield Problem("savepoint_stale", WARN, STREAM, what, taken, touches, then, "timelines", covers=covers)
