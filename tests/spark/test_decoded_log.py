@@ -374,7 +374,7 @@ def test_each_run_takes_another_share_and_ten_take_all() -> None:
     assert DecodedAgain(3).choose([]) == []
 
 
-def test_merged_files_of_the_archive_are_decoded_anew(
+def test_merged_files_of_the_archive_are_decoded_again(
     spark: SparkSession, settings: Settings, flights: Definition
 ) -> None:
     from_bytes, _ = read(spark, settings, flights)

@@ -170,10 +170,8 @@ def _judge_head(
     with _derived_log(spark, settings, view, ranges, [_range_of(each) for each in thrown], whole_run) as log:
         counts = log.counts(with_rejected=view.prefix is not None)
         forked = _forked(settings, view)
-        if forked is not None and view.unread:
-            return _judge_head(
-                spark, settings, view.read_whole(), done, wanted, thrown
-            )  # each batch's digest says more
+        if forked is not None and view.unread:  # each batch's digest says more, so all of it is read
+            return _judge_head(spark, settings, view.read_whole(), done, wanted, thrown)
         derived = rederive_ledger(
             view, ranges, range_defects, counts, log.missing, forked, _other_log(settings, view, log)
         )

@@ -151,9 +151,8 @@ def terminated_state(spark: SparkSession) -> Any:
 
 _log = logging.getLogger(__name__)
 _POLL_SECONDS: Any = 0.2  # PySpark takes fractions, though its annotation does not allow them
-_POLL_BUSY_SECONDS: Any = (
-    0.5  # while batches run, and after half a minute without one; each look is three calls to the JVM
-)
+# While batches run, and after half a minute without one; each look is three calls to the JVM.
+_POLL_BUSY_SECONDS: Any = 0.5
 _ASKS_MS, _ASKS_SELDOM_MS, _SELDOM_AFTER_S = 100, 500, 30.0
 """How often a query without a record asks Kafka: an idle stream costs the asking and little else."""
 SPARK_UI = {"spark.ui.enabled": "true", "spark.ui.port": "0", "spark.ui.killEnabled": "false"}
@@ -165,7 +164,7 @@ _QUIET_S = 5.0  # a batch without records, which a rising watermark causes, come
 class Interpreting:
     """Lets Spark interpret the plans of small batches, with the same results.
 
-    Each batch is planned anew, and compiling code for a few records costs more than it saves.
+    Each batch is planned again, and compiling code for a few records costs more than it saves.
     """
 
     def __init__(self) -> None:

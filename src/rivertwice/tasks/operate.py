@@ -30,7 +30,7 @@ class ActTask:
 def check_act(settings: Settings, run: TaskRun, pipeline: str) -> str:
     """Check the form, write what would happen into the log, and store the request; return its id, "" for a dry run.
 
-    That another version serves is no request that is stored: its name is returned.
+    The act that lets another version serve has tasks of its own; of it the name is returned, and nothing is stored.
 
     Raises:
         RequestError: the form is invalid, or the act would be refused.
