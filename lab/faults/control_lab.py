@@ -15,7 +15,7 @@ from lab.faults.events import EventPlan
 from lab.faults.lab import Lab
 from lab.faults.steps import Steps
 from rivertwice.core.settings import Settings
-from rivertwice.engine.session import connector_jars
+from rivertwice.engine.jvm import connector_jars
 
 RETRIES = 2
 """Like Airflow's `retries`: how often a failed start is repeated before a person looks at it."""

@@ -20,7 +20,7 @@ from rivertwice.cli.engine_server import Basis, look_at_basis
 from rivertwice.core.settings import Settings
 from rivertwice.engine import session, warm
 from rivertwice.engine.jvm import QUICK_BATCHES, QUICK_RECORDS, is_quick
-from rivertwice.engine.warm import address_of, engine_folder, is_served, run_in_engine, run_program_in_engine
+from rivertwice.engine.warm import engine_folder, is_served, listen, run_in_engine, run_program_in_engine
 
 BASIS = Basis("python", (("a.py", 1),), {"SPARK_X": "1"}, {"spark.master": "local"}, (("a.jar", 1, 1),))
 
@@ -35,11 +35,7 @@ def served(settings: Settings, serve: Callable[[socket.socket], object]) -> Iter
     """Answer one client after the other by a function, at the engine's address."""
     folder = engine_folder(settings)
     folder.mkdir(parents=True)
-    address, handle = address_of(folder)
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind(address)
-    os.close(handle)
-    listener.listen()
+    listener = listen(folder)
 
     def answer() -> None:
         while True:
@@ -239,7 +235,7 @@ def test_a_verb_ends_in_the_engine_with_its_exit_code(tmp_path: Path, capsys: py
 def test_an_engine_without_work_or_socket_ends(why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_server, "_LOOK_S", 0.01)
     monkeypatch.setattr(engine_server, "IDLE_S", 0.05 if why == "idle" else 600.0)
-    with engine_server._listen(tmp_path) as listener:
+    with listen(tmp_path) as listener:
         place = tmp_path / "socket"
         assert oct(place.stat().st_mode & 0o777) == "0o600"
         if why == "gone":

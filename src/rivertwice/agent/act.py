@@ -37,14 +37,19 @@ BESIDE_NICE = 10
 DRIVER = (sys.executable, "-m", "rivertwice.stream.driver")
 
 
-def start_driver(settings: Settings, name: str, now: datetime) -> tuple[DriverRef, subprocess.Popen[bytes]]:
+def start_driver(
+    settings: Settings, name: str, now: datetime, *, own_jvm: bool = False
+) -> tuple[DriverRef, subprocess.Popen[bytes]]:
     """Start a driver in a new session, so that it outlives the agent.
 
     A drain marker that is still in place belongs to an earlier stop and is removed first.
+
+    Args:
+        own_jvm: not in the JVM of its group.
     """
     home = settings.pipeline(name)
     home.drain.unlink(missing_ok=True)
-    command = [*DRIVER, "--pipeline", require_pipeline(name)]
+    command = [*DRIVER, "--pipeline", require_pipeline(name), *(["--own-jvm"] if own_jvm else [])]
     child = start_logged(settings, command, home.logs / "driver.log", f"{START_LINE}{to_iso(now)} ====")
     if not home.serves:
         with suppress(ProcessLookupError):

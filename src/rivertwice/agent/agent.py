@@ -30,6 +30,7 @@ from rivertwice.agent.alert_kinds import AGENT_DEAD
 from rivertwice.agent.alert_sender import SenderThread
 from rivertwice.agent.alerting import AlertKeeper, AlertScan, end_stream_alerts
 from rivertwice.agent.archiver import RetentionKeeper
+from rivertwice.agent.backoff import needs_own_jvm
 from rivertwice.agent.decide import Action, ActionKind, Observed, Quiet, decide, runs_as_wanted
 from rivertwice.agent.delivery import DeliveryKeeper
 from rivertwice.agent.disk import DiskWatch
@@ -211,7 +212,7 @@ class Agent:
         if action.kind is ActionKind.START:
             if memory.broken_at is not None:
                 memory = replace(memory, failures=(), broken_at=None, broken_because="", fall_back=None)
-            driver, child = start_driver(settings, name, now)
+            driver, child = start_driver(settings, name, now, own_jvm=needs_own_jvm(memory.failures))
             self._children[name] = child
             memory = replace(memory, driver=driver, last_start_at=now, paged=lasting_pages(memory), asleep_since=None)
             fields["pid"] = driver.pid

@@ -246,6 +246,13 @@ def full_disk_ends(failures: Sequence[Failure], policy: BackoffPolicy = DEFAULT_
     return count
 
 
+def needs_own_jvm(failures: Sequence[Failure]) -> bool:
+    """Say whether the newest two ends were at work, without progress and without a known cause: the next may take no JVM of others along."""
+    suspect = (FailureClass.UNKNOWN, FailureClass.OUT_OF_MEMORY)
+    newest = failures[-2:]
+    return len(newest) == 2 and all(not each.progressed and each.failure in suspect for each in newest)
+
+
 def next_attempt(failures: Sequence[Failure], policy: BackoffPolicy = DEFAULT_POLICY) -> datetime | None:
     """Return the instant from which the next start is allowed, or None if it is allowed at once."""
     if not failures:

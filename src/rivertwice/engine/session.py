@@ -8,7 +8,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -19,7 +18,7 @@ from pyspark.sql import SparkSession
 from rivertwice.core import Deadline, Settings, is_one_command, shows_stacks
 from rivertwice.definition import DefinitionFile
 from rivertwice.engine.java import java_env
-from rivertwice.engine.jvm import QUICK_JVM, is_quick, start_confs
+from rivertwice.engine.jvm import QUICK_JVM, connector_jars, is_quick, start_confs
 
 logger = logging.getLogger(__name__)
 _STATE = "spark.sql.streaming.stateStore"
@@ -47,11 +46,6 @@ def watermark_confs(definition: DefinitionFile) -> dict[str, str]:
     return {"spark.sql.streaming.multipleWatermarkPolicy": definition.watermark_policy}
 
 
-def connector_jars(settings: Settings) -> list[Path]:
-    """Return the Kafka connector's jars, sorted; empty if set-up has not downloaded them."""
-    return sorted(settings.spark_jars.glob("*.jar"))
-
-
 def spark_session(
     settings: Settings,
     app_name: str,
@@ -59,6 +53,7 @@ def spark_session(
     shuffle_partitions: int = 2,
     extra: Mapping[str, str] | None = None,
     quick: bool = False,
+    group: tuple[str, str] | None = None,
 ) -> SparkSession:
     """Return the process's Spark session; start one if there is none.
 
@@ -69,8 +64,14 @@ def spark_session(
         shuffle_partitions: partitions of a shuffle; a checkpoint keeps its first value for ever.
         extra: settings that override the ones made here.
         quick: the session is used for a short run (`jvm_confs.is_quick`), so a JVM that starts here has a quick compiler only.
+        group: a group and this process's name in it, whose JVM is used (`engine.group`).
     """
     confs = session_confs(shuffle_partitions=shuffle_partitions)
+    if group is not None:
+        from rivertwice.engine.group import join_group
+
+        _hush_pyspark()
+        return join_group(settings, *group, confs | dict(extra or {}))
     adopted = "PYSPARK_GATEWAY_PORT" in os.environ or SparkSession.getActiveSession() is not None
     if _RESIDENT and not adopted:
         return _RESIDENT[0].begin(settings, confs | dict(extra or {}))
@@ -87,13 +88,7 @@ def spark_session(
         confs |= start_confs(settings, jars)
     for key, value in {**confs, **(extra or {})}.items():
         builder = builder.config(key, value)
-    # pyspark logs every refused statement as an error with its stack, and raises it as well. So does what calls Python from the JVM.
-    for name in (
-        "SQLQueryContextLogger",
-        "DataFrameQueryContextLogger",
-        *([] if shows_stacks() else ["py4j.clientserver"]),
-    ):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
+    _hush_pyspark()
     with _submit_options(QUICK_JVM if quick else None), _ended_if_interrupted():
         if not adopted and is_one_command():
             start_jvm({**confs, **(extra or {}), "spark.app.name": app_name})
@@ -101,6 +96,16 @@ def spark_session(
     # Spark logs each error with its stack, hundreds of lines, and raises it as well.
     spark.sparkContext.setLogLevel("ERROR" if shows_stacks() else "OFF")
     return spark
+
+
+def _hush_pyspark() -> None:
+    """Let pyspark not log what it raises as well: every refused statement, with its stack. So does what calls Python from the JVM."""
+    for name in (
+        "SQLQueryContextLogger",
+        "DataFrameQueryContextLogger",
+        *([] if shows_stacks() else ["py4j.clientserver"]),
+    ):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 @contextmanager

@@ -30,7 +30,9 @@ from rivertwice.storage import LogFile, read_json
 
 START_S, WAIT_S, STOP_S = 30.0, 30.0, 10.0
 """How long a client waits for a new engine to answer, for a busy one to be free, and for one that it stops to end."""
+_OWN = "this run starts its own Spark"
 _SOON_S = 0.3
+_LEAVE_S = 2.0
 _LINES = 100
 _ONE_PROCESS = ("local", "local[")
 _NOT_HERE = ("PYSPARK_GATEWAY_PORT",)
@@ -58,7 +60,7 @@ def engine_folder(settings: Settings) -> Path:
     return settings.home / "engine"
 
 
-def address_of(folder: Path) -> tuple[str, int]:
+def _address_of(folder: Path) -> tuple[str, int]:
     """Return the address of the engine's socket, and a descriptor to close after use. A path may be longer than an address can be."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     return f"/proc/self/fd/{handle}/socket", handle
@@ -78,16 +80,29 @@ def engine_status(settings: Settings) -> EngineStatus | None:
 
 
 def stop_engine(settings: Settings) -> int | None:
-    """End the engine and all that it started; return its pid, or None if none lived."""
+    """End the engine and all that it started, and the JVMs of groups that have no driver; return the engine's pid, or None if none lived."""
     status = engine_status(settings)
-    if status is None:
-        return None
-    with contextlib.suppress(psutil.NoSuchProcess):
-        psutil.Process(status.pid).terminate()
-    # Its JVM sees that, and removes its temporary files.
-    Deadline.after(STOP_S).wait_until(lambda: not session_members([status.pid]), every=0.05)
-    end_sessions([status.pid])
-    return status.pid
+    # A host sees the end of its drivers a moment later.
+    Deadline.after(_LEAVE_S).wait_until(lambda: not any(host["drivers"] for host in _group_hosts(settings)), every=0.05)
+    idle = [host["pid"] for host in _group_hosts(settings) if not host["drivers"]]
+    ending = idle if status is None else [status.pid, *idle]
+    for pid in ending:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            psutil.Process(pid).terminate()
+    # Their JVMs see that, and remove their temporary files.
+    Deadline.after(STOP_S).wait_until(lambda: not session_members(ending), every=0.05)
+    end_sessions(ending)
+    return None if status is None else status.pid
+
+
+def _group_hosts(settings: Settings) -> list[dict[str, Any]]:
+    """Return the records of the hosts of groups that live (`engine.group`)."""
+    records = [(file.parent, read_json(file)) for file in sorted((settings.home / "groups").glob("*/host.json"))]
+    return [
+        record
+        for folder, record in records
+        if record and is_alive(record["pid"], record["pid_started"], lock=folder / "lock")
+    ]
 
 
 def is_served(settings: Settings) -> bool:
@@ -117,8 +132,10 @@ def run_in_engine(
     Returns:
         the verb's exit code; None: it has to run in this process.
     """
+    # -P: no module of the home
+    command = [sys.executable, "-P", "-m", "rivertwice.cli.engine_server", str(engine_folder(settings))]
     for is_first in (True, False):
-        connection = _reach(engine_folder(settings), settings, say)
+        connection = reach(engine_folder(settings), command, settings, lambda line: say(f"{line}; {_OWN}"))
         if connection is None:
             return None
         with connection:
@@ -158,9 +175,17 @@ def run_program_in_engine(
     return None if code is None else (code, "\n".join(end))
 
 
-def _reach(folder: Path, settings: Settings, say: Callable[[str], None]) -> socket.socket | None:
-    """Return a connection to the engine, which is started if there is none; None: there is no way to one."""
-    connection = _connect(folder)
+def reach(folder: Path, command: Sequence[str], settings: Settings, say: Callable[[str], None]) -> socket.socket | None:
+    """Return a connection to the process that listens in a folder, which is started if there is none.
+
+    Args:
+        command: starts it; it outlives this process, with its home as working directory and a log in the folder.
+        say: is passed why there is no connection.
+
+    Returns:
+        None: there is no way to one.
+    """
+    connection = connect_to(folder)
     if connection is not None:
         return connection
     log = folder / "log"
@@ -168,28 +193,25 @@ def _reach(folder: Path, settings: Settings, say: Callable[[str], None]) -> sock
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.chmod(0o700)
         with LogFile(log).open() as output:
-            child = start_detached(
-                [sys.executable, "-P", "-m", "rivertwice.cli.engine_server"],  # -P: no module of the home
-                env={**os.environ, **settings.to_env()},
-                cwd=settings.home,
-                output=output,
-            )
+            env = {**os.environ, **settings.to_env()}
+            child = start_detached(command, env=env, cwd=settings.home, output=output)
     except OSError as error:
-        say(f"no engine can be started in {folder} ({error}); this run starts its own Spark")
+        say(f"no engine can be started in {folder} ({error})")
         return None
     for _ in Deadline.after(START_S).polls(0.03):
-        connection = _connect(folder)
+        connection = connect_to(folder)
         if connection is not None:
             return connection
         if child.poll() not in (None, 0):  # 0: another client's engine was first
             break
-    say(f"the engine did not start (return code {child.poll()}; see {log}); this run starts its own Spark")
+    say(f"the engine did not start (return code {child.poll()}; see {log})")
     return None
 
 
-def _connect(folder: Path) -> socket.socket | None:
+def connect_to(folder: Path) -> socket.socket | None:
+    """Return a connection to the process that listens in a folder; None: there is none."""
     try:
-        address, handle = address_of(folder)
+        address, handle = _address_of(folder)
     except OSError:
         return None
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -201,6 +223,21 @@ def _connect(folder: Path) -> socket.socket | None:
     finally:
         os.close(handle)
     return connection
+
+
+def listen(folder: Path) -> socket.socket:
+    """Return a socket in a folder that only this user can connect to."""
+    (folder / "socket").unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    address, handle = _address_of(folder)
+    before = os.umask(0o177)
+    try:
+        listener.bind(address)
+    finally:
+        os.umask(before)
+        os.close(handle)
+    listener.listen(64)
+    return listener
 
 
 def _ask(

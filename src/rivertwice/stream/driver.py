@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rivertwice.core import PipelineHome, Settings, run_process, utc_now
+from rivertwice.core import Deadline, PipelineHome, Settings, is_alive, run_process, utc_now
 from rivertwice.definition import Bundle, Definition, build_bundle, load_bundle_definition
 from rivertwice.engine import (
     NO_CODE_TEXT,
@@ -25,6 +25,7 @@ from rivertwice.engine import (
     buckets_at_genesis,
     compile_stream,
     is_result,
+    joined_group,
     metric_names,
     spark_session,
     watermark_confs,
@@ -34,7 +35,7 @@ from rivertwice.log import archive_stream, kafka, marks_from_plain
 from rivertwice.stream.begin import FIRST, begin_again, describe_added, require_checked, resolve_timeline
 from rivertwice.stream.checkpoint import Goal, covers, is_asked_to_drain, partitions_of
 from rivertwice.stream.damage import check_checkpoint, newest_rows_of_run, sweep_unplanned
-from rivertwice.stream.failures import DRAINED, FORK, POISON, RETENTION, STORE, classify_failure
+from rivertwice.stream.failures import DRAINED, FORK, POISON, RETENTION, STORE, UNKNOWN, classify_failure
 from rivertwice.stream.gaps import added_partitions, check_reach, explain_loss, reads_on_from_archive
 from rivertwice.stream.heartbeat import HeartbeatThread
 from rivertwice.stream.lease import Lease, acquire_lease
@@ -158,6 +159,7 @@ _ASKS_MS, _ASKS_SELDOM_MS, _SELDOM_AFTER_S = 100, 500, 30.0
 SPARK_UI = {"spark.ui.enabled": "true", "spark.ui.port": "0", "spark.ui.killEnabled": "false"}
 INTERPRETED_RECORDS = 5_000
 """A batch of no more records than this costs less where Spark interprets its plan than where it compiles it."""
+_DYING_S = 1.0  # a driver sees that its JVM is gone a little earlier than the system says so
 _QUIET_S = 5.0  # a batch without records, which a rising watermark causes, comes well before
 
 
@@ -191,9 +193,20 @@ class Driver:
     """Runs one pipeline's stream until it drains or fails."""
 
     def __init__(
-        self, settings: Settings, bundle: Bundle, lease: Lease, *, until_end: bool, goal: Goal | None = None
+        self,
+        settings: Settings,
+        bundle: Bundle,
+        lease: Lease,
+        *,
+        until_end: bool,
+        goal: Goal | None = None,
+        own_jvm: bool = False,
     ) -> None:
-        """Create a driver that already owns the lease; with a goal it runs the goal's timeline up to the goal."""
+        """Create a driver that already owns the lease; with a goal it runs the goal's timeline up to the goal.
+
+        Args:
+            own_jvm: it takes no part in its group, as a version beside the one that serves, and a run to a goal.
+        """
         self._settings = settings
         self._bundle = bundle
         self._definition = definition = bundle.definition
@@ -201,6 +214,8 @@ class Driver:
         self._lease = lease
         self._until_end = until_end
         self._goal = goal
+        self._group = None if own_jvm or goal is not None or not self._home.serves else definition.stream.group
+        self._is_quiet = True
         self._query: StreamingQuery | None = None
         self._started = threading.Event()
         self._ending = threading.Event()
@@ -374,11 +389,20 @@ class Driver:
     def classify(self, error: BaseException) -> str:
         """Return the class of a failure. What Kafka deleted during a load is not a loss if the archive has it: the next start reads it."""
         failure = classify_failure(error)
+        if failure == UNKNOWN and self._is_quiet and self._has_lost_group():
+            return STORE
         if failure == RETENTION and self._marks.explain() is not None:
             return FORK
         if failure == RETENTION and reads_on_from_archive(self._settings, self._definition, utc_now()):
             return STORE
         return failure
+
+    def _has_lost_group(self) -> bool:
+        """Say whether the JVM of the group has ended, or ends now."""
+        owner = self._lease.owner
+        return owner.group is not None and Deadline.after(_DYING_S).wait_until(
+            lambda: not is_alive(owner.jvm_pid, owner.jvm_started), every=0.05
+        )
 
     def explain(self, failure: str) -> str | None:
         """Return why the stream failed, if more is known than the error's own text, or None.
@@ -386,6 +410,8 @@ class Driver:
         Args:
             failure: class of the failure, see `classify_failure`.
         """
+        if failure in (UNKNOWN, STORE) and self._has_lost_group():
+            return f"the JVM of the group ended; read {self._lease.owner.group}/log"
         if failure == FORK:
             return self._marks.explain()
         if failure == RETENTION and self._goal is None:
@@ -411,10 +437,12 @@ class Driver:
     def _session(self) -> SparkSession:
         """Return the process's Spark session; it is started when it is first needed."""
         pins = self._definition.stream
+        name = self._definition.name
         spark = spark_session(
             self._settings,
-            f"rivertwice-{self._definition.name}",
+            f"rivertwice-{name}",
             shuffle_partitions=pins.shuffle_partitions,
+            group=None if self._group is None else (self._group, name),
             extra={
                 "spark.sql.streaming.minBatchesToRetain": str(pins.min_batches_to_retain),
                 "spark.sql.streaming.pollingDelay": f"{_ASKS_MS}ms",
@@ -423,7 +451,7 @@ class Driver:
             },
         )
         jvm: Any = spark._jvm
-        self._lease.record_jvm(int(jvm.java.lang.ProcessHandle.current().pid()))
+        self._lease.record_jvm(int(jvm.java.lang.ProcessHandle.current().pid()), joined_group())
         self.heartbeat.shows(spark.sparkContext.uiWebUrl)
         return spark
 
@@ -463,6 +491,7 @@ class Driver:
             if seldom != (quiet_s > _SELDOM_AFTER_S):
                 seldom = not seldom
                 set_polling(query._jsq.streamingQuery(), _ASKS_SELDOM_MS if seldom else _ASKS_MS)
+            self._is_quiet = quiet.is_quiet
             self.heartbeat.say("idle" if quiet.is_quiet else "running")
             if self._until_end and quiet_s > 1.0 and self.heartbeat.caught_up():
                 self.heartbeat.draining.set()
@@ -482,6 +511,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--pipeline", required=True, help="name of the pipeline, for instance flight_delays")
     parser.add_argument("--until-end", action="store_true", help="drain once everything in the log is committed")
     parser.add_argument("--catch-up", type=Goal.from_text, help="run another timeline as far as this goal (JSON)")
+    parser.add_argument("--own-jvm", action="store_true", help="take no part in the JVM of a group (stream.group)")
     arguments = parser.parse_args(argv)
     settings = Settings.from_env()
     home = settings.pipeline(arguments.pipeline)
@@ -498,7 +528,7 @@ def main(argv: list[str] | None = None) -> int:
         _log.exception("the stream of %s did not start", arguments.pipeline)
         Exit(0, utc_now(), classify_failure(error), str(error)[:4000], clean=False).save(home)
         return 1
-    driver = Driver(settings, bundle, lease, until_end=arguments.until_end, goal=goal)
+    driver = Driver(settings, bundle, lease, until_end=arguments.until_end, goal=goal, own_jvm=arguments.own_jvm)
     signal.signal(signal.SIGTERM, lambda *_: driver.heartbeat.draining.set())
     signal.signal(signal.SIGINT, lambda *_: driver.heartbeat.draining.set())
     try:

@@ -36,6 +36,7 @@ from rivertwice.core import (
     to_iso,
     utc_now,
 )
+from rivertwice.engine import end_member
 from rivertwice.storage import (
     StoreClaim,
     Terms,
@@ -57,7 +58,8 @@ class Owner:
     """The holder of the lease.
 
     Attributes:
-        pid, pid_started: its process; jvm_pid, jvm_started: the JVM that it started.
+        pid, pid_started: its process; jvm_pid, jvm_started: the JVM that it uses.
+        group: folder of the host that this JVM belongs to (`stream.group`); None: it is the process's own.
         started_at: when it took the lease, by its clock; for information only.
     """
 
@@ -68,6 +70,7 @@ class Owner:
     jvm_pid: int | None = None
     jvm_started: Started | None = None
     started_at: datetime | None = None
+    group: str | None = None
 
 
 def lock_file(home: PipelineHome) -> Path:
@@ -149,9 +152,9 @@ class Lease:
         """Number of this start."""
         return self.owner.epoch
 
-    def record_jvm(self, pid: int) -> None:
-        """Record the JVM that this driver started, so that a successor can wait until it has ended."""
-        self.owner = replace(self.owner, jvm_pid=pid, jvm_started=started_of(pid))
+    def record_jvm(self, pid: int, group: str | None) -> None:
+        """Record the JVM that this driver uses, so that a successor can wait until it has ended, or has ended this driver's query."""
+        self.owner = replace(self.owner, jvm_pid=pid, jvm_started=started_of(pid), group=group)
         self._write()
 
     def check(self) -> None:
@@ -166,6 +169,8 @@ class Lease:
     def _write(self) -> None:
         at = self.owner.started_at
         record = {"format": FORMAT, **asdict(self.owner), "started_at": None if at is None else to_iso(at)}
+        if self.owner.group is None:
+            del record["group"]  # an earlier version reads this, too
         replace_json(self._home.lease / "owner.json", record)
 
 
@@ -178,7 +183,7 @@ def acquire_lease(home: PipelineHome, timeline: str, now: datetime, *, terms: Te
     """Take the lease and raise the epoch by one.
 
     A driver that was killed may leave its JVM for a moment. The successor waits until the JVM has ended, and kills it if it
-    does not end by itself, before anything is written.
+    does not end by itself, before anything is written. A JVM that other drivers use stays, if its host says that the query has ended.
 
     Args:
         home: the pipeline's home; its `lease_place` is where epochs are claimed.
@@ -190,7 +195,7 @@ def acquire_lease(home: PipelineHome, timeline: str, now: datetime, *, terms: Te
     """
     lock = _take_lock(home)
     try:
-        _wait_for_jvm(read_owner(home))
+        _wait_for_jvm(home)
         claim = _claim_in_home(home, now) if home.lease_place is None else _claim_in_store(home, timeline, now, terms)
     except BaseException:
         lock.close()
@@ -213,7 +218,7 @@ def hold_lease(home: PipelineHome, now: datetime) -> Iterator[Callable[[], None]
     """
     lock = _take_lock(home)
     try:
-        _wait_for_jvm(read_owner(home))
+        _wait_for_jvm(home)
         if home.lease_place is None:
             yield lambda: None
             return
@@ -285,10 +290,13 @@ def _claim_in_store(home: PipelineHome, timeline: str, now: datetime, terms: Ter
     return claim
 
 
-def _wait_for_jvm(owner: Owner | None, patience_s: float = 10.0) -> None:
-    if owner is None:
+def _wait_for_jvm(home: PipelineHome, patience_s: float = 10.0) -> None:
+    owner = read_owner(home)
+    if owner is None or not is_alive(owner.jvm_pid, owner.jvm_started):
         return
     deadline = Deadline.after(patience_s)
+    if owner.group is not None and end_member(owner.group, home.root.name, patience_s):
+        return
     while is_alive(owner.jvm_pid, owner.jvm_started):
         if deadline.is_over() and owner.jvm_pid is not None:
             psutil.Process(owner.jvm_pid).kill()

@@ -17,6 +17,7 @@ from rivertwice.agent.backoff import (
     breaks_circuit,
     consecutive_failures,
     delay_after,
+    needs_own_jvm,
     next_attempt,
 )
 
@@ -73,3 +74,13 @@ def test_every_failure_class_has_a_reaction_and_a_reason() -> None:
         FailureClass.RANGE_MISMATCH,
         FailureClass.LEDGER,
     }
+
+
+def test_a_driver_that_ended_twice_at_work_for_no_known_cause_leaves_the_jvm_of_its_group() -> None:
+    assert needs_own_jvm(row(60, 5))
+    assert needs_own_jvm(row(60, 5, kind=FailureClass.OUT_OF_MEMORY))
+    assert not needs_own_jvm(row(5))
+    assert not needs_own_jvm(row(60, 5, progressed=(1,)))
+    assert not needs_own_jvm(
+        row(60, 5, kind=FailureClass.STORE)
+    )  # the JVM of the group ended while it had nothing to do
