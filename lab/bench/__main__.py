@@ -2,9 +2,11 @@
 
 1. CPU-seconds per million events: the year's flights in batches of 20,000; start-up included, and left out: from the
    commit of the third batch to that of the last one that has records.
-2. p50 of a micro-batch: the first of the stormy flights in batches of a dozen.
-3. Restart after kill -9: from the new process's start to the first new commit (`--only restart`).
-4. Rotation under load: one savepoint a minute against none, ours against ours (`--only rotation`).
+2. CPU-milliseconds of a micro-batch of 500 flights, at its 150th to 250th batch and in the last hundred of the year's 674
+   (`--only small`).
+3. p50 of a micro-batch: the first of the stormy flights in batches of a dozen.
+4. Restart after kill -9: from the new process's start to the first new commit (`--only restart`).
+5. Rotation under load: one savepoint a minute against none, ours against ours (`--only rotation`).
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from streams.flights import PIPELINE
 
 STORM_FLIGHTS = 420  # 35 batches; the first five are left out
 YEAR_LIMIT = 20_000
+SMALL_LIMIT = 500
 STARTED = 2  # the batch whose commit ends the start
 
 
@@ -107,6 +110,19 @@ def report_cpu(settings: Settings, root: Path, pairs: int) -> None:
     print(f"ratio of CPU-seconds, start-up left out, ours / by hand: {describe([a / b for a, b in steady])}")
 
 
+def report_small(settings: Settings, root: Path, pairs: int) -> None:
+    """Compare CPU-milliseconds of a micro-batch of 500 flights, early and late in a stream without upkeep."""
+    year = replay(settings, ReplayRequest(topic="bench-small"))
+    last = math.ceil(year.planned / SMALL_LIMIT) - 1
+    print(f"small: {year.planned} events in {last + 1} batches of {SMALL_LIMIT}")
+    found = run_pairs(settings, root, "bench-small", SMALL_LIMIT, pairs)
+    for first, end in ((STARTED, last), (150, 250), (last - 100, last)):
+        each = [[side.cost.between(first, end) * 1000 / (end - first) for side in pair] for pair in found]
+        print(f"CPU-ms a batch, {first} to {end}, ours: {describe([a for a, _ in each])}")
+        print(f"CPU-ms a batch, {first} to {end}, by hand: {describe([b for _, b in each])}")
+        print(f"ratio, ours / by hand: {describe([a / b for a, b in each])}")
+
+
 def report_latency(settings: Settings, root: Path, pairs: int) -> None:
     """Compare the p50 of a micro-batch of a dozen flights."""
     storm = replay(settings, ReplayRequest(topic="bench-storm", days=STORM, limit=STORM_FLIGHTS))
@@ -118,7 +134,13 @@ def report_latency(settings: Settings, root: Path, pairs: int) -> None:
     print(f"ratio of p50, ours / by hand: {describe([a / b for a, b in medians])}")
 
 
-REPORTS = {"cpu": report_cpu, "latency": report_latency, "restart": report_restart, "rotation": report_rotation}
+REPORTS = {
+    "cpu": report_cpu,
+    "small": report_small,
+    "latency": report_latency,
+    "restart": report_restart,
+    "rotation": report_rotation,
+}
 
 
 if __name__ == "__main__":

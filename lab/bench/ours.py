@@ -25,5 +25,5 @@ def our_command(own: Settings) -> tuple[list[str], dict[str, str]]:
 def hand_command(settings: Settings, folder: Path, topic: str, limit: int) -> tuple[list[str], dict[str, str]]:
     """Return the hand-written job's command and environment."""
     arguments = [settings.bootstrap_servers(), topic, str(folder), str(limit)]
-    command = [sys.executable, "-m", "bench.by_hand", *arguments]
+    command = [sys.executable, "-m", "lab.bench.by_hand", *arguments]
     return command, {**os.environ, "RIVERTWICE_PROJECT": str(settings.project)}

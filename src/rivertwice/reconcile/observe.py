@@ -11,7 +11,7 @@ import pyarrow as pa
 from rivertwice.backfill import BackfillPlan, backfill_folder, load_backfill_plan
 from rivertwice.core import DefinitionError, LedgerError, PipelineHome, Place, RivertwiceError
 from rivertwice.definition import Bundle, Definition, build_bundle, fingerprint_of, load_bundle_definition
-from rivertwice.engine import FEW_RECORDS_READ
+from rivertwice.engine import FEW_RECORDS, FEW_RECORDS_READ
 from rivertwice.log import accepted_gaps
 from rivertwice.reconcile.copies import PublishedCopies, check_ledger_copies, heal_rows
 from rivertwice.reconcile.gaps import SkippedRange
@@ -50,6 +50,9 @@ COMMITS_COMPARED = 1000
 MOST_ROWS = 50_000
 MOST_RECORDS = 1_000_000
 """A run with more emitted rows, or more records, leaves tables and verdicts to executors."""
+PLAIN_CACHE = {"spark.sql.inMemoryColumnarStorage.compressed": "false"}
+PLAIN_CACHE_READ = 2_000_000
+"""So many decoded records fit into memory as they are, which costs less than to encode them; more would go to the disk sooner."""
 DEAD_COLUMNS = (
     "_timeline",
     "_batch",
@@ -134,13 +137,20 @@ def is_large(view: HeadView) -> bool:
     return emitted > MOST_ROWS or read > MOST_RECORDS
 
 
-def has_few_records(view: HeadView) -> bool:
-    """Say whether a view reads so little that plans cost more than records. Pure."""
+def confs_of(view: HeadView) -> Mapping[str, str]:
+    """Return the settings of Spark with which a run over a view costs least; they change no result. Pure."""
+    read = _count_read(view)
+    if read <= FEW_RECORDS_READ:
+        return FEW_RECORDS
+    return PLAIN_CACHE if read <= PLAIN_CACHE_READ else {}
+
+
+def _count_read(view: HeadView) -> int:
     if view.prefix is None:
-        return sum(row.read for row in view.rows) <= FEW_RECORDS_READ
+        return sum(row.read for row in view.rows)
     pieces = view.pieces([row.parts() for row in view.rows]) or ()
     near = [run for topic in view.topics for own in scanned(runs_of(pieces, topic)).values() for run in own]
-    return sum(end - start for start, end in near) <= FEW_RECORDS_READ
+    return sum(end - start for start, end in near)
 
 
 def read_tables(view: HeadView, windows: Sequence[tuple[int, int]] | None = None) -> HeadView:

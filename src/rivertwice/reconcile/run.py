@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rivertwice.core import PipelineHome, Progress, Settings, SuiteError, TimeRange, absence_of, to_ms, traced
-from rivertwice.engine import FEW_RECORDS, with_confs
+from rivertwice.engine import with_confs
 from rivertwice.log import name_parts
 from rivertwice.quality import (
     exception_of,
@@ -41,7 +41,7 @@ from rivertwice.reconcile.gate import (
 from rivertwice.reconcile.judge_head import judge_head
 from rivertwice.reconcile.judged import JudgedHead, Totals, add_up, count_presence
 from rivertwice.reconcile.model import OLDER, DefectFinding, RowId, RowVerdict
-from rivertwice.reconcile.observe import has_few_records, observe_head
+from rivertwice.reconcile.observe import confs_of, observe_head
 from rivertwice.reconcile.recorded import dead_causes, finding_causes, row_causes, touched_causes
 from rivertwice.reconcile.report import Phases, QualityCheck, ReconcileReport, check_windows
 from rivertwice.reconcile.results import (
@@ -216,7 +216,7 @@ def reconcile(
     phases.done("observe", f"{len(view.rows)} batches up to {view.last.timeline}/{view.last.batch}")
     wanted = None if range is None else (to_ms(range.start), to_ms(range.end))
     whole_run = None if view.prefix is not None else _number_of(home, view)
-    with with_confs(spark, FEW_RECORDS if has_few_records(view) else {}):
+    with with_confs(spark, confs_of(view)):
         judged = judge_head(spark, settings, view, phases.done, wanted, whole_run)
     why = "; ".join([why, *judged.decoded])
     settled, touched = _judge_touched(home, look, view, judged)
