@@ -26,7 +26,7 @@ import psutil
 from homes.project import TO_RUN, make_project
 from rivertwice.agent.launch import agent_status, start_agent, stop_agent
 from rivertwice.core.instants import to_iso, utc_now
-from rivertwice.core.processes import end_sessions, session_members
+from rivertwice.core.processes import end_sessions, is_alive, session_members
 from rivertwice.core.settings import Settings
 from rivertwice.core.waits import Deadline
 from rivertwice.local.broker import start_broker, stop_broker
@@ -75,8 +75,9 @@ class Meter:
         """Return the agent, the drivers and the hosts of groups that live."""
         agent = agent_status(self._settings)
         owners = [lease_owner(self._settings.pipeline(name)) for name in self._names]
-        hosts = [read_json(file) for file in self._settings.home.glob("groups/*/host.json")]
-        found = [owner.pid for owner in owners if owner is not None] + [host["pid"] for host in hosts if host]
+        hosts = [read_json(file) or {} for file in self._settings.home.glob("groups/*/host.json")]
+        living = [host["pid"] for host in hosts if is_alive(host.get("pid"), host.get("pid_started"))]
+        found = [owner.pid for owner in owners if owner is not None] + living
         return found if agent is None else [agent.pid, *found]
 
     def run(self, seconds: float) -> tuple[float, float, int]:
