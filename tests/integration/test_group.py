@@ -18,6 +18,7 @@ from rivertwice.core.instants import utc_now
 from rivertwice.core.processes import end_sessions, started_of
 from rivertwice.core.settings import Settings
 from rivertwice.local.broker import BrokerInfo
+from rivertwice.log import kafka
 from rivertwice.log.kafka import ensure_topic
 from rivertwice.stream.lease import Owner, lease_owner
 from rivertwice.timeline.intent import Heartbeat, write_intent
@@ -123,7 +124,11 @@ def test_drivers_of_a_group_share_a_jvm_and_nothing_else(world: Settings, topic:
     for name in NAMES:
         report = run(world, "--output", "json", "reconcile", name)
         assert json.loads(report)["counts"].get("DEFECT", 0) == 0, report
+    # What Kafka's own tools show of the streams is where they are.
+    ends = kafka.end_offsets(world, topic)
     run(world, "down")
+    for name in NAMES:
+        assert kafka.group_position(world, f"rivertwice.{name}") == {topic: ends}
     assert started_of(new) is None
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from confluent_kafka import (
     Consumer,
+    ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -444,6 +445,38 @@ def stable_ends_asker(settings: Settings, topics: Sequence[str]) -> Callable[[],
     latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
     stable = IsolationLevel.READ_COMMITTED
     return lambda: {topic: _offsets(settings, topic, latest, client, stable) for topic in topics}
+
+
+def position_reporter(settings: Settings, group: str) -> Callable[[Mapping[str, Mapping[str, int]]], None]:
+    """Return a function that tells Kafka the position of a consumer group without members: topic to partition to the next offset.
+
+    It keeps one connection, for repeated calls. A commit of Kafka's own is not the truth of a stream: whoever watches the lag reads it.
+    """
+    clients: list[AdminClient] = []
+
+    def report(offsets: Mapping[str, Mapping[str, int]]) -> None:
+        client = clients[0] if clients else admin(settings)
+        clients[:] = [client]
+        places = [TopicPartition(topic, int(p), int(o)) for topic, parts in offsets.items() for p, o in parts.items()]
+        with _explained(settings, f"reporting the position of consumer group {group}"):
+            request = [ConsumerGroupTopicPartitions(group, places)]
+            for answer in client.alter_consumer_group_offsets(request, request_timeout=TIMEOUT).values():
+                answer.result(TIMEOUT)
+
+    return report
+
+
+def group_position(settings: Settings, group: str) -> dict[str, dict[int, int]]:
+    """Return topic to partition to the next offset, as a consumer group has committed it."""
+    client = admin(settings)
+    with _explained(settings, f"looking at consumer group {group}"):
+        (asked,) = client.list_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(group)], request_timeout=TIMEOUT
+        ).values()
+        found: dict[str, dict[int, int]] = {}
+        for place in asked.result(TIMEOUT).topic_partitions:
+            found.setdefault(place.topic, {})[place.partition] = place.offset
+    return found
 
 
 def begin_offsets(settings: Settings, topic: str) -> dict[int, int]:

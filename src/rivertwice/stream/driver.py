@@ -229,6 +229,9 @@ class Driver:
             lambda: {topic: kafka.end_offsets(settings, topic) for topic in definition.topics},
             utc_now,
             asked_to_drain=lambda: is_asked_to_drain(self._home, None if goal is None else goal.by),
+            report=None
+            if goal is not None
+            else kafka.position_reporter(settings, f"rivertwice.{self._home.root.name}"),
         )
 
     def run(self) -> None:

@@ -129,12 +129,14 @@ class HeartbeatThread(threading.Thread):
         now: Callable[[], datetime],
         interval_s: float = 1.0,
         asked_to_drain: Callable[[], bool] | None = None,
+        report: Callable[[StoredOffsets], None] | None = None,
     ) -> None:
         """Create the thread.
 
         Args:
             interval_s: seconds between two heartbeats.
             asked_to_drain: says whether the stream shall end; None looks for the drain marker.
+            report: tells Kafka the committed position, for those who watch the lag there; None: nobody is told.
         """
         super().__init__(name="heartbeat", daemon=True)
         self._home = home
@@ -143,6 +145,9 @@ class HeartbeatThread(threading.Thread):
         self._now = now
         self._interval_s = interval_s
         self._asked_to_drain = asked_to_drain or home.drain.exists
+        self._report = report
+        self._reported: StoredOffsets = {}
+        self._is_refused = False
         self._changed = threading.Lock()
         self._ends: LogEnds = {}
         self._samples: tuple[PaceSample, ...] = ()
@@ -227,17 +232,35 @@ class HeartbeatThread(threading.Thread):
                     self.caught_up()
                 except Exception as error:
                     _log.warning("the lag of %s is not known now: %s", self._home.root.name, error)
+                self._report_position()
             try:
                 self._write()
             except OSError as error:  # a full disk: the batch fails by itself, and says why
                 _log.warning("the heartbeat of %s could not be written: %s", self._home.root.name, error)
             ticks += 1
 
+    def _report_position(self) -> None:
+        """Report the position if it has changed. A refusal is said once, and stops nothing: the ledger is the position."""
+        position = self._beat.end_offsets
+        if self._report is None or not position or position == self._reported:
+            return
+        try:
+            self._report(position)
+            self._reported, self._is_refused = position, False
+        except Exception as error:
+            if not self._is_refused:
+                _log.warning(
+                    "Kafka does not take the position of %s, so its own lag is old: %s", self._home.root.name, error
+                )
+            self._is_refused = True
+
     def finish(self, state: str) -> None:
         """Stop beating; report the last state."""
         self._stopping.set()
         if self.is_alive():
             self.join(timeout=5.0)
+        if state == "stopped":
+            self._report_position()
         self.say(state)
         self._write()
 
