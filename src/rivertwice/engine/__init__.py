@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         select_newest,
         spread_keys,
     )
-    from rivertwice.engine.group import end_member, joined_group
+    from rivertwice.engine.group import joined_group
     from rivertwice.engine.interval_rows import (
         RowsOf,
         all_versions,
@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     )
     from rivertwice.engine.views import fast_records, fast_rows, offset_of, partition_of, record_column
     from rivertwice.engine.warm import (
+        end_member,
         engine_status,
         is_served,
         listen,

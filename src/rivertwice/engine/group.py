@@ -30,7 +30,7 @@ from pyspark.sql import SparkSession
 from rivertwice.core import Deadline, ServiceError, Settings, open_locked, own_start, run_process, to_iso, utc_now
 from rivertwice.engine.jvm import jvm_basis
 from rivertwice.engine.session import spark_session
-from rivertwice.engine.warm import connect_to, listen, reach
+from rivertwice.engine.warm import listen, reach
 from rivertwice.storage import replace_json
 
 _log = logging.getLogger(__name__)
@@ -129,22 +129,6 @@ def _session_behind(door: Mapping[str, Any], member: str) -> SparkSession:
     session.stop = lambda: None  # type: ignore[method-assign]
     spark.setLocalProperty("spark.scheduler.pool", member)
     return session
-
-
-def end_member(folder: str, member: str, patience_s: float) -> bool:
-    """Stop what a driver that has ended left in the JVM of its group; return False if no host says that it is stopped."""
-    connection = connect_to(Path(folder))
-    if connection is None:
-        _log.warning("no host of the group is in %s", folder)
-        return False
-    with connection:
-        try:
-            connection.settimeout(patience_s)
-            connection.sendall(json.dumps({"leave": member}).encode() + b"\n")
-            return bool(json.loads(connection.makefile("rb").readline())["left"])
-        except (OSError, ValueError) as error:
-            _log.warning("the JVM of the group does not answer (%r); it is ended; read %s/log", error, folder)
-            return False
 
 
 # The side of the host.

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import signal
 import socket
@@ -34,6 +35,7 @@ _OWN = "this run starts its own Spark"
 _SOON_S = 0.3
 _LEAVE_S = 2.0
 _LINES = 100
+_log = logging.getLogger(__name__)
 _ONE_PROCESS = ("local", "local[")
 _NOT_HERE = ("PYSPARK_GATEWAY_PORT",)
 """Variables of a process that Spark itself started: its Spark is already there."""
@@ -223,6 +225,22 @@ def connect_to(folder: Path) -> socket.socket | None:
     finally:
         os.close(handle)
     return connection
+
+
+def end_member(folder: str, member: str, patience_s: float) -> bool:
+    """Stop what a driver that has ended left in the JVM of its group; return False if no host says that it is stopped."""
+    connection = connect_to(Path(folder))
+    if connection is None:
+        _log.warning("no host of the group is in %s", folder)
+        return False
+    with connection:
+        try:
+            connection.settimeout(patience_s)
+            connection.sendall(json.dumps({"leave": member}).encode() + b"\n")
+            return bool(json.loads(connection.makefile("rb").readline())["left"])
+        except (OSError, ValueError) as error:
+            _log.warning("the JVM of the group does not answer (%r); it is ended; read %s/log", error, folder)
+            return False
 
 
 def listen(folder: Path) -> socket.socket:
