@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -170,7 +171,13 @@ def load_definition(folder: Path) -> Definition:
     Raises:
         DefinitionError: a file is missing or cannot be accepted.
     """
-    return parse_folder(read_files(folder), folder)
+    return _parse_once(folder, tuple(read_files(folder).items()))
+
+
+@lru_cache(maxsize=256)
+def _parse_once(folder: Path, files: tuple[tuple[str, bytes], ...]) -> Definition:
+    """Parse files with these very bytes once: an agent looks at each definition every second, and nobody changes one in memory."""
+    return parse_folder(dict(files), folder)
 
 
 def parse_folder(files: Mapping[str, bytes], folder: Path) -> Definition:
