@@ -13,6 +13,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "quality": ("great_expectations",),
     "airflow": ("airflow",),
     "iceberg": ("pyiceberg",),
+    "mcp": ("mcp",),
     "msk": ("aws_msk_iam_sasl_signer",),
     "openlineage": ("openlineage",),
     "otel": ("opentelemetry",),
