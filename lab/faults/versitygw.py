@@ -1,15 +1,10 @@
-"""The S3 server of the tests: versitygw at a pinned version, built by Go if it is installed. Only tests need it.
-
-`python -m lab.faults.versitygw BUILD_FOLDER` builds it with the standard library alone, so that the first half of the
-set-up can begin it while packages are fetched.
-"""
+"""The S3 server of the tests: versitygw at a pinned version, built by Go if it is installed. Only tests need it."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 from rivertwice.core.locks import lock
@@ -61,8 +56,3 @@ def _build(go: str, build: Path) -> str:
     if versitygw_binary(build) is None:
         return f"versitygw {VERSION} could not be built ({done.stderr.strip()[-300:]}); the tests that need it skip"
     return f"versitygw {VERSION}, built"
-
-
-if __name__ == "__main__":
-    os.nice(10)  # packages, jars and class archive come one after the other beside it, and are done later
-    sys.stdout.write(f"setup: {'S3 server':<15} {build_versitygw(Path(sys.argv[1]))}\n")

@@ -46,8 +46,32 @@ _REQUEST_S = 10.0
 _PREDECESSOR_S = 20.0
 _DYING_S = 0.5  # a verb sees that its JVM is gone a little earlier than the system says so
 _DESCRIPTORS = 3
-_STARTS = ("SPARK_", "PYSPARK_", "JAVA_", "_JAVA", "JDK_", "HADOOP_", "AWS_", "PYTHON", "LD_", "OTEL_", "LC_", "KRB5")
-_NAMES = ("LANG", "LANGUAGE", "TZ", "HOME", "USER", "TMPDIR", "http_proxy", "https_proxy", "no_proxy")
+_STARTS = (
+    "SPARK_",
+    "PYSPARK_",
+    "JAVA_",
+    "_JAVA",
+    "JDK_",
+    "HADOOP_",
+    "AWS_",
+    "AZURE_",
+    "PYTHON",
+    "LD_",
+    "OTEL_",
+    "LC_",
+    "KRB5",
+)
+_NAMES = (
+    "LANG",
+    "LANGUAGE",
+    "TZ",
+    "HOME",
+    "USER",
+    "TMPDIR",
+    "http_proxy",
+    "https_proxy",
+    "no_proxy",
+)
 _PACKAGE = Path(__file__).parent
 _FOLDERS = tuple(Path(folder) for folder in sys.path if Path(folder).is_dir())
 

@@ -12,6 +12,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "spark": ("deltalake", "numpy", "pandas", "prometheus_client", "py4j", "pyarrow", "pyspark", "starlette", "uvicorn"),
     "quality": ("great_expectations",),
     "airflow": ("airflow",),
+    "cloud": ("obstore",),
     "iceberg": ("pyiceberg",),
     "mcp": ("mcp",),
     "msk": ("aws_msk_iam_sasl_signer",),
