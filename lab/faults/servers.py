@@ -10,9 +10,10 @@ import sys
 from pathlib import Path
 
 from lab.faults.azure_server import install_azurite
+from lab.faults.gcs_server import PROGRAM
 from lab.faults.versitygw import build_versitygw
 
-SERVERS = {"S3 server": build_versitygw, "Azure server": install_azurite}
+SERVERS = {"S3 server": build_versitygw, "Azure server": install_azurite, "Google server": PROGRAM.build}
 
 if __name__ == "__main__":
     os.nice(10)  # packages, jars and class archive come one after the other beside it, and are done later

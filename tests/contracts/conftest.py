@@ -1,4 +1,4 @@
-"""The stores of the contract: a local folder, moto, versitygw where it is built, and Azurite where it is installed."""
+"""The stores of the contract: a local folder, moto, versitygw where it is built, Azurite and fake-gcs-server where they are installed."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ import pytest
 
 from homes.project import REPOSITORY
 from lab.faults.azure_server import AzureServer, azure_server, azurite_program
+from lab.faults.gcs_server import PROGRAM as FAKE_GCS
+from lab.faults.gcs_server import GcsServer, gcs_server
 from lab.faults.s3_server import s3_server, why_not
 from rivertwice.core.settings import Settings
 from running.waiting import wait_for
@@ -23,7 +25,8 @@ from running.waiting import wait_for
 BUCKET = "rivertwice"
 MOTO_KEY = "moto"
 S3_SERVERS = ["moto", "versitygw"]
-PLACES = ["local", *S3_SERVERS, "azurite"]
+CLOUDS = ["azurite", "fake_gcs"]
+PLACES = ["local", *S3_SERVERS, *CLOUDS]
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,18 @@ def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AzureServer]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def fake_gcs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GcsServer]:
+    """A program that decides races, behind a front that only translates (`lab.faults.gcs_front`)."""
+    folder = tmp_path_factory.mktemp("fake_gcs")
+    build = Settings(project=REPOSITORY, home=folder).build
+    if FAKE_GCS.binary(build) is None:
+        pytest.skip("fake-gcs-server is not built: `make setup-dev` builds it where Go is installed")
+    with gcs_server(build, folder) as server:
+        server.create_bucket(BUCKET)
+        yield server
+
+
 def _enter(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
     _set(world.env, monkeypatch)
     return world
@@ -124,8 +139,8 @@ def best_s3(request: pytest.FixtureRequest, tmp_path, monkeypatch: pytest.Monkey
 def _address(request: pytest.FixtureRequest, tmp_path, monkeypatch: pytest.MonkeyPatch, kind: str) -> str:
     if kind == "local":
         return str(tmp_path / "place")
-    if kind == "azurite":
-        server = request.getfixturevalue("azurite")
+    if kind in CLOUDS:
+        server = request.getfixturevalue(kind)
         _set(server.env(), monkeypatch)
         return server.address(BUCKET, uuid.uuid4().hex[:12])
     if kind == "best":
@@ -141,9 +156,9 @@ def store_place(request: pytest.FixtureRequest, tmp_path, monkeypatch: pytest.Mo
     return _address(request, tmp_path, monkeypatch, request.param)
 
 
-@pytest.fixture(params=["local", "best", "azurite", pytest.param("moto", marks=pytest.mark.faults)])
+@pytest.fixture(params=["local", "best", *CLOUDS, pytest.param("moto", marks=pytest.mark.faults)])
 def place(request: pytest.FixtureRequest, tmp_path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The same for what takes longer: a folder, the best S3 there is, Azure; moto as well among the slow tests."""
+    """The same for what takes longer: a folder, the best S3 there is, Azure, Google; moto as well among the slow tests."""
     return _address(request, tmp_path, monkeypatch, request.param)
 
 

@@ -9,12 +9,14 @@ import pyarrow as pa
 import pytest
 
 from lab.faults.azure_server import AzureServer
+from lab.faults.gcs_server import GcsServer
 from lab.faults.s3_proxy import Fault, S3Proxy, s3_proxy
 from rivertwice.core.errors import ConfigError, LostRaceError, ServiceError, UnknownOutcomeError
 from rivertwice.storage import places
 from rivertwice.storage.blobs import Patience, Versioned, require_conditions
 from rivertwice.storage.cloud import CloudStore
 from rivertwice.storage.table import Table
+from rivertwice.storage.table_files import TableFiles
 from rivertwice.stream.failures import classify_failure
 
 CONTAINER = "rivertwice"
@@ -22,17 +24,23 @@ ROWS = pa.table({"n": pa.array([1], pa.int64())})
 LOST = ["error_500", "reset_request", "drop_after", "hang_after"]
 
 
+@pytest.fixture(params=["azurite", "fake_gcs"])
+def server(request: pytest.FixtureRequest) -> AzureServer | GcsServer:
+    return request.getfixturevalue(request.param)
+
+
 @pytest.fixture
-def proxy(azurite: AzureServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Proxy]:
-    with s3_proxy(azurite.endpoint) as running:
-        for name, value in azurite.env(f"{running.endpoint}/{azurite.account}").items():
+def proxy(server: AzureServer | GcsServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Proxy]:
+    with s3_proxy(server.endpoint) as running:
+        account = f"/{server.account}" if isinstance(server, AzureServer) else ""
+        for name, value in server.env(f"{running.endpoint}{account}").items():
             monkeypatch.setenv(name, value)
         yield running
 
 
 @pytest.fixture
-def place(azurite: AzureServer) -> str:
-    return azurite.address(CONTAINER, f"faults/{uuid.uuid4().hex[:12]}")
+def place(server: AzureServer | GcsServer) -> str:
+    return server.address(CONTAINER, f"faults/{uuid.uuid4().hex[:12]}")
 
 
 @pytest.fixture
@@ -100,12 +108,13 @@ def test_a_body_that_breaks_off_is_read_again(store, proxy, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_a_refusal_names_object_place_and_remedy(store, proxy):
+def test_a_refusal_names_object_place_and_remedy(server, store, proxy):
     proxy.fail(Fault("forbidden", "PUT", "sp-1/", times=None))
     for act in (lambda: store.put("sp-1/x", b""), lambda: store.put_if_absent("sp-1/x", b"")):
         with pytest.raises(ServiceError, match=r"refuses.*sp-1/x.*renew them or allow it") as found:
             act()
-        assert "AZURE_STORAGE_ACCOUNT_KEY" in str(found.value)
+        login = "AZURE_STORAGE_ACCOUNT_KEY" if isinstance(server, AzureServer) else "GOOGLE_APPLICATION_CREDENTIALS"
+        assert login in str(found.value)
         assert classify_failure(found.value) == "store"
 
 
@@ -121,6 +130,20 @@ def test_a_table_commit_whose_answer_is_lost_is_in_the_table_once(place, proxy, 
     assert [value["batch"] for _, value in Table(table).commits("ledger")] == [0, 1, 2]
     with pytest.raises(LostRaceError):
         Table(table).append(ROWS, transactions={"p#t1": 2})
+
+
+def test_a_dataset_is_read_while_other_threads_run_and_a_broken_answer_again(place, proxy):
+    """The proxy is a thread of this process: a reader that kept Python's lock while it waits would wait for ever."""
+    table = f"{place}/served"
+    Table(table).append(ROWS)
+    proxy.fail(Fault("reset_answer", "GET", r"\.parquet", times=1))
+    assert TableFiles(Table(table).open()).dataset().to_table()["n"].to_pylist() == [1]
+    assert len(proxy.met("reset_answer")) == 1
+    proxy.fail(
+        Fault("forbidden", "GET", r"\.parquet", times=None), Fault("forbidden", "HEAD", r"\.parquet", times=None)
+    )
+    with pytest.raises(ServiceError, match=r"refuses reading .*\.parquet"):
+        TableFiles(Table(table).open()).dataset().to_table()
 
 
 class Careless:
@@ -158,12 +181,16 @@ def test_a_server_that_lets_two_writers_win_is_refused(store, ignored):
     assert store.list() == []
 
 
-def test_a_container_that_does_not_exist_is_a_service_error(azurite, proxy):
+def test_a_container_that_does_not_exist_is_a_service_error(server, proxy):
     with pytest.raises(ServiceError, match="no-such"):
-        places.open_store(azurite.address("no-such", "x"))
+        places.open_store(server.address("no-such", "x"))
 
 
-def test_both_ways_to_write_an_address_of_azure_name_the_same_objects(azurite, proxy, store, place):
+def test_both_ways_to_write_an_address_of_azure_name_the_same_objects(azurite, monkeypatch):
+    for name, value in azurite.env().items():
+        monkeypatch.setenv(name, value)
+    place = azurite.address(CONTAINER, f"both/{uuid.uuid4().hex[:12]}")
+    store = places.open_store(place)
     store.put("x", b"1")
     short = places.open_store(f"az://{CONTAINER}/{place.split('/', 3)[3]}")
     assert short.get("x") == b"1"

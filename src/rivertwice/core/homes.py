@@ -22,13 +22,13 @@ _ODD = re.compile(r"[%*?\[\]{}\\^|]")
 
 Place = Path | str
 """A local folder, or an address in an object store as text (`ADDRESSES`)."""
-ADDRESSES = "s3://bucket/prefix, abfss://container@account.dfs.core.windows.net/prefix or az://container/prefix"
-_ADDRESS = re.compile(r"(s3|az)://[^/@\s]+(/.*)?|abfss://[^/@\s]+@[^/@\s.]+\.[^/@\s]+(/.*)?", re.DOTALL)
+ADDRESSES = "s3://bucket/prefix, gs://bucket/prefix, abfss://container@account.dfs.core.windows.net/prefix or az://container/prefix"
+_ADDRESS = re.compile(r"(s3|gs|az)://[^/@\s]+(/.*)?|abfss://[^/@\s]+@[^/@\s.]+\.[^/@\s]+(/.*)?", re.DOTALL)
 
 
 def is_remote(place: Place) -> bool:
     """Say whether a place is an address in an object store, not a folder."""
-    return str(place).startswith(("s3://", "abfss://", "az://"))
+    return str(place).startswith(("s3://", "gs://", "abfss://", "az://"))
 
 
 def below(place: Place, *parts: str) -> Place:

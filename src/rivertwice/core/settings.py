@@ -55,7 +55,7 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("RIVERTWICE_HOME", "folder of all state", "`.rivertwice` of the project", "home"),
     Variable("RIVERTWICE_BOOTSTRAP", "Kafka's `bootstrap.servers`", "the embedded broker", "bootstrap"),
     Variable("RIVERTWICE_SPARK_MASTER", "URL of the Spark master", "`local[*]`", "spark_master"),
-    Variable("RIVERTWICE_SHARED", "place of all data that outlives a host: `s3://bucket/prefix`, `abfss://...`, or a folder that all hosts mount",
+    Variable("RIVERTWICE_SHARED", "place of all data that outlives a host: `s3://bucket/prefix`, `gs://...`, `abfss://...`, or a folder that all hosts mount",
              "the home, for one host", "shared"),
     Variable("RIVERTWICE_SAVEPOINTS", "place of the savepoints: as `shared`",
              "below `shared`, else in each pipeline's home", "savepoints"),

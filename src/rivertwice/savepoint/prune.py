@@ -103,8 +103,8 @@ def read_mark(store: BlobStore, name: str, mark: str) -> dict[str, Any] | None:
 def _removal(address: str) -> str:
     """Return the command of a store's own client that deletes all below an address. Pure."""
     scheme, _, path = address.partition("://")
-    if scheme == "s3":
-        return f"aws s3 rm --recursive {shlex.quote(address)}"
+    if scheme in ("s3", "gs"):
+        return f"{'aws s3 rm' if scheme == 's3' else 'gcloud storage rm'} --recursive {shlex.quote(address)}"
     bucket, _, key = path.partition("/")
     container, _, host = bucket.partition("@")
     account = f" --account-name {shlex.quote(host.partition('.')[0])}" if host else ""

@@ -48,7 +48,7 @@ class Patience:
 
 @dataclass(frozen=True)
 class Versioned:
-    """An object with the store's own name for exactly this content (ETag); equal content may share it."""
+    """An object with the store's own name for exactly this content (ETag; Google: generation); equal content may share it."""
 
     data: bytes
     version: str

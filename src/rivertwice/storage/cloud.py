@@ -1,7 +1,7 @@
-"""The object store on Azure (Blob Storage, ADLS Gen2), by obstore, which finds what delta-rs finds.
+"""The object store on Google Cloud Storage or Azure (Blob Storage, ADLS Gen2), by obstore, which finds what delta-rs finds.
 
-Both are made of Rust's `object_store`, and read credentials from the same variables of the environment, `AZURE_...` as
-AZURE_STORAGE_ACCOUNT_NAME and _KEY, or the identity of the host. So a table and the objects beside it are read by the same login. Seen with obstore 0.12.1 and deltalake 1.6.6: tests/contracts.
+Both are made of Rust's `object_store`, and read credentials from the same variables of the environment, GOOGLE_APPLICATION_CREDENTIALS
+or AZURE_STORAGE_ACCOUNT_NAME and _KEY, or the identity of the host. So a table and the objects beside it are read by the same login. Seen with obstore 0.12.1 and deltalake 1.6.6: tests/contracts.
 
 As on S3, the answer to a conditional write may be lost, and the client sends it again: each has a nonce in its metadata.
 """
@@ -9,14 +9,17 @@ As on S3, the answer to a conditional write may be lost, and the client sends it
 from __future__ import annotations
 
 import contextlib
+import io
+import json
 import os
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.fs as pafs
 from obstore.exceptions import (
     AlreadyExistsError,
     BaseError,
@@ -24,15 +27,16 @@ from obstore.exceptions import (
     PreconditionError,
     UnauthenticatedError,
 )
-from obstore.store import AzureStore
+from obstore.store import AzureStore, GCSStore
 
-from rivertwice.core import ServiceError, UnknownOutcomeError, retry
+from rivertwice.core import Place, ServiceError, UnknownOutcomeError, retry
 from rivertwice.storage.blobs import Patience, Versioned, is_temporary, require_conditions, require_key
 
 if TYPE_CHECKING:
-    from obstore.store import BackoffConfig, ClientConfig
+    from obstore.store import BackoffConfig, ClientConfig, GCSConfig, RetryConfig
 
 _LOGIN = {
+    "gs": "GOOGLE_APPLICATION_CREDENTIALS",
     "abfss": "AZURE_STORAGE_ACCOUNT_KEY, AZURE_STORAGE_SAS_TOKEN or AZURE_CLIENT_ID",
     "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, AZURE_STORAGE_SAS_TOKEN or AZURE_CLIENT_ID",
 }
@@ -42,10 +46,23 @@ _TRIES = 4
 _PART = 8 << 20
 
 
-def cloud_options() -> dict[str, str]:
-    """Return what obstore and delta-rs need beside the variables that they read themselves, where a server is an emulator."""
-    is_plain = os.environ.get("AZURE_STORAGE_ENDPOINT", "").startswith("http://")
-    return {"allow_http": "true"} if is_plain else {}
+def cloud_options(place: Place) -> dict[str, str]:
+    """Return what obstore and delta-rs need beside the variables that they read themselves: where an emulator is."""
+    address = emulator_of(str(place))
+    if not str(place).startswith("gs://"):
+        return {"allow_http": "true"} if (address or "").startswith("http://") else {}
+    if not address:
+        return {}
+    base = (
+        address if "://" in address else f"http://{address}"
+    )  # as Google's own clients take it; no login is asked for
+    key = {"gcs_base_url": base, "disable_oauth": True, "client_email": "", "private_key": "", "private_key_id": ""}
+    return {"allow_http": "true", "google_service_account_key": json.dumps(key)}
+
+
+def emulator_of(place: str) -> str | None:
+    """Return the address of another server than the cloud's, if one is set."""
+    return os.environ.get("STORAGE_EMULATOR_HOST" if place.startswith("gs://") else "AZURE_STORAGE_ENDPOINT")
 
 
 def explain_cloud(place: str, doing: str, error: BaseException) -> str:
@@ -63,8 +80,103 @@ def explain_cloud(place: str, doing: str, error: BaseException) -> str:
     )
 
 
+@contextmanager
+def explained(place: str, doing: str) -> Iterator[None]:
+    """Turn the client's errors into a ServiceError that names place, action and remedy; an absent object stays FileNotFoundError."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except (BaseError, OSError) as error:
+        raise ServiceError(explain_cloud(place, doing, error)) from error
+
+
+def _connect(place: str, patience: Patience) -> GCSStore | AzureStore:
+    options = cloud_options(place)
+    client: ClientConfig = {
+        "timeout": timedelta(seconds=patience.read_s),
+        "connect_timeout": timedelta(seconds=patience.connect_s),
+    }
+    if options:
+        client["allow_http"] = True
+    waits: BackoffConfig = {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=5)}
+    again: RetryConfig = {"max_retries": patience.attempts - 1, "backoff": waits}
+    if not place.startswith("gs://"):
+        return AzureStore.from_url(place.rstrip("/"), client_options=client, retry_config=again)
+    key = options.get("google_service_account_key")
+    login: GCSConfig = {} if key is None else {"service_account_key": key}
+    return GCSStore.from_url(place.rstrip("/"), config=login, client_options=client, retry_config=again)
+
+
+class _File(io.RawIOBase):
+    """An object that is read in ranges."""
+
+    def __init__(self, store: GCSStore | AzureStore, place: str, path: str) -> None:
+        self._store, self._place, self._path, self._at = store, place, path, 0
+        with explained(place, f"reading {path}"):
+            self._size = int(store.head(path)["size"])
+
+    def readable(self) -> bool:
+        """Say yes."""
+        return True
+
+    def seekable(self) -> bool:
+        """Say yes."""
+        return True
+
+    def tell(self) -> int:
+        """Return where the next read begins."""
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Begin the next read elsewhere."""
+        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        """Read a range, which is read again if its answer breaks off."""
+        length = max(0, min(len(buffer), self._size - self._at))
+        if length:
+            again = retry(_may_come, tries=_TRIES, first_wait_s=0.05)
+            with explained(self._place, f"reading {self._path}"):
+                buffer[:length] = again(self._store.get_range, self._path, start=self._at, length=length)
+            self._at += length
+        return length
+
+
+class _Files:
+    """What pyarrow asks of a file system that it reads from, relative to a place."""
+
+    protocol = "obstore"
+
+    def __init__(self, place: str) -> None:
+        self._store, self._place = _connect(place, Patience()), place
+
+    def isfile(self, _path: str) -> bool:
+        """Say yes: a dataset names files that its table's log has."""
+        return True
+
+    def info(self, path: str) -> dict[str, Any]:
+        """Return kind and size."""
+        with explained(self._place, f"reading {path}"):
+            return {"name": path, "type": "file", "size": self._store.head(path)["size"]}
+
+    def open(self, path: str, mode: str = "rb") -> io.RawIOBase:
+        """Return a file to read from."""
+        return _File(self._store, self._place, path)
+
+
+def file_system(place: str) -> pafs.FileSystem:
+    """Return the files below a place, to be read by pyarrow; other threads run meanwhile.
+
+    Not `deltalake.fs.DeltaStorageHandler`, which holds Python's lock while it waits for the network (seen with deltalake 1.6.6), and
+    a lease's renewal must not wait for it.
+    """
+    return pafs.PyFileSystem(pafs.FSSpecHandler(_Files(place)))
+
+
 class CloudStore:
-    """A `BlobStore` on one prefix of a container (`abfss://`, `az://`).
+    """A `BlobStore` on one prefix of a bucket (`gs://`) or of a container (`abfss://`, `az://`).
 
     Raises:
         ConfigError: the server accepts a second creation or a stale replacement of a key: no race could be decided.
@@ -73,31 +185,14 @@ class CloudStore:
 
     def __init__(self, place: str, patience: Patience) -> None:
         self.place = f"{place.rstrip('/')}/"
-        client: ClientConfig = {
-            "timeout": timedelta(seconds=patience.read_s),
-            "connect_timeout": timedelta(seconds=patience.connect_s),
-        }
-        if cloud_options():
-            client["allow_http"] = True
-        waits: BackoffConfig = {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=5)}
-        self._store = AzureStore.from_url(
-            self.place.rstrip("/"),
-            client_options=client,
-            retry_config={"max_retries": patience.attempts - 1, "backoff": waits},
-        )
+        self._store = _connect(place, patience)
         require_conditions(self, "use a server that honours conditional writes, as the cloud's own does")
 
     def __str__(self) -> str:
         return self.place
 
-    @contextmanager
-    def _explained(self, doing: str) -> Iterator[None]:
-        try:
-            yield
-        except FileNotFoundError:
-            raise
-        except (BaseError, OSError) as error:
-            raise ServiceError(explain_cloud(self.place, doing, error)) from error
+    def _explained(self, doing: str) -> AbstractContextManager[None]:
+        return explained(self.place, doing)
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
         """Create an object; return False if the key is taken."""
@@ -105,7 +200,7 @@ class CloudStore:
 
     def put_if_version(self, key: str, data: bytes, version: str) -> bool:
         """Replace an object that still has `version`; return False if it has another or is gone."""
-        return self._put_on_condition(key, data, f"replacing {key}", {"e_tag": version})
+        return self._put_on_condition(key, data, f"replacing {key}", {"e_tag": version, "version": version})
 
     def _put_on_condition(self, key: str, data: bytes, doing: str, mode: Any) -> bool:
         nonce = uuid.uuid4().hex
@@ -116,7 +211,9 @@ class CloudStore:
         except FileNotFoundError as error:
             if mode != "create":
                 return False
-            raise ServiceError(explain_cloud(self.place, doing, error)) from error  # there is no such container
+            raise ServiceError(
+                explain_cloud(self.place, doing, error)
+            ) from error  # there is no such bucket or container
         except _DENIED as error:
             raise ServiceError(explain_cloud(self.place, doing, error)) from error
         except (BaseError, OSError) as error:
@@ -149,13 +246,13 @@ class CloudStore:
         return None if versioned is None else versioned.data
 
     def get_versioned(self, key: str) -> Versioned | None:
-        """Return an object's bytes and ETag, or None."""
+        """Return an object's bytes and its generation (Google) or ETag (Azure), or None."""
 
         def read() -> Versioned | None:
             try:
                 found = self._store.get(require_key(key))
                 meta = found.meta
-                return Versioned(bytes(found.bytes()), str(meta["e_tag"]))
+                return Versioned(bytes(found.bytes()), str(meta["version"] or meta["e_tag"]))
             except FileNotFoundError:
                 return None
 
@@ -216,5 +313,8 @@ def _may_come(error: BaseException) -> bool:
 
 
 def explain_kept(place: str) -> str:
-    """Return in words what may be kept of replaced and deleted objects of a container, which is not asked for here."""
-    return f"{place}: earlier versions, snapshots and soft-deleted blobs, if its account keeps any: `az storage account blob-service-properties show` says so; delete them, or end the retention"
+    """Return in words what may be kept of replaced and deleted objects of a bucket or container, which is not asked for here."""
+    what, shows = "blobs, if its account keeps any", "az storage account blob-service-properties show"
+    if place.startswith("gs://"):
+        what, shows = "objects, if it keeps any", f"gcloud storage buckets describe {place}"
+    return f"{place}: earlier versions, snapshots and soft-deleted {what}: `{shows}` says so; delete them, or end the retention"

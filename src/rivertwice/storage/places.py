@@ -32,7 +32,7 @@ def open_store(place: str | Path, *parts: str, answer_s: float | None = None) ->
         return LocalStore(Path(url.path).joinpath(*parts))
     if is_remote(place) and url.scheme != "s3":
         address = str(below(str(place), *parts))
-        return _open_cloud(address, os.environ.get("AZURE_STORAGE_ENDPOINT"), answer_s)
+        return _open_cloud(address, _other_servers(), answer_s)
     if is_remote(place) and url.netloc:
         prefix = "/".join([*filter(None, [url.path.strip("/")]), *parts])
         return _open_s3(url.netloc, prefix, _endpoint(), answer_s)
@@ -47,6 +47,11 @@ def _endpoint() -> str | None:
     return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
 
 
+def _other_servers() -> tuple[str | None, ...]:
+    """Return the addresses of emulators: with another one it is another store."""
+    return tuple(map(os.environ.get, ("STORAGE_EMULATOR_HOST", "AZURE_STORAGE_ENDPOINT")))
+
+
 @lru_cache(maxsize=32)
 def _open_s3(bucket: str, prefix: str, endpoint: str | None, answer_s: float | None) -> BlobStore:
     from rivertwice.storage.s3 import (
@@ -58,7 +63,7 @@ def _open_s3(bucket: str, prefix: str, endpoint: str | None, answer_s: float | N
 
 
 @lru_cache(maxsize=32)
-def _open_cloud(address: str, _endpoint: str | None, answer_s: float | None) -> BlobStore:
+def _open_cloud(address: str, _servers: tuple[str | None, ...], answer_s: float | None) -> BlobStore:
     with naming_extras("obstore"):
         from rivertwice.storage.cloud import CloudStore
 

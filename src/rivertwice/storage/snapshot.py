@@ -72,7 +72,7 @@ def storage_options(place: Place) -> dict[str, str] | None:
     if not str(place).startswith("s3://"):
         from rivertwice.storage.cloud import cloud_options
 
-        return {"timeout": _TIMEOUT, **cloud_options()}
+        return {"timeout": _TIMEOUT, **cloud_options(place)}
     session = _session(tuple(sorted(item for item in os.environ.items() if item[0].startswith("AWS_"))))
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
     options = {"aws_region": session.region_name or "us-east-1", "timeout": _TIMEOUT}

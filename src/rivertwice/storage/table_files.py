@@ -293,11 +293,11 @@ def _equals(field: pa.Field, value: Any) -> pc.Expression:
 def _filesystem(place: Place) -> pafs.FileSystem:
     if isinstance(place, Path):
         return pafs.SubTreeFileSystem(str(place), pafs.LocalFileSystem())
-    options = storage_options(place) or {}
     if not place.startswith("s3://"):
-        from deltalake.fs import DeltaStorageHandler
+        from rivertwice.storage.cloud import file_system
 
-        return pafs.PyFileSystem(DeltaStorageHandler(place, options))
+        return file_system(place)
+    options = storage_options(place) or {}
     endpoint = options.get("aws_endpoint", "")
     scheme, _, address = endpoint.rpartition("://")
     server = pafs.S3FileSystem(

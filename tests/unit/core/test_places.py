@@ -13,13 +13,16 @@ from rivertwice.core.settings import Settings
 ADDRESSES = [
     "s3://bucket",
     "s3://bucket/a/b",
+    "gs://bucket",
+    "gs://bucket/a/b",
     "az://container/a",
     "abfss://container@account.dfs.core.windows.net",
     "abfss://container@account.dfs.core.windows.net/a/b",
 ]
 OTHERS = [
     "s3://",
-    "gs://bucket/a",
+    "gs://",
+    "gs:///a",
     "s3a://bucket/a",
     "gcs://bucket/a",
     "abfss://account.dfs.core.windows.net/container",
@@ -41,11 +44,13 @@ def test_an_address_in_an_object_store_is_a_place(text: str) -> None:
 @pytest.mark.parametrize("text", OTHERS)
 @pytest.mark.parametrize("setting", ["RIVERTWICE_SHARED", "RIVERTWICE_SAVEPOINTS", "RIVERTWICE_LEASES"])
 def test_another_address_is_refused_with_the_ways_to_write_one(tmp_path: Path, setting: str, text: str) -> None:
-    with pytest.raises(ConfigError, match=rf"{setting} is .* which is not a place; write a folder, s3://.* abfss://"):
+    with pytest.raises(
+        ConfigError, match=rf"{setting} is .* which is not a place; write a folder, s3://.* gs://.* abfss://"
+    ):
         Settings.from_env({"RIVERTWICE_PROJECT": str(tmp_path), setting: text})
 
 
-@pytest.mark.parametrize("text", [*ADDRESSES, *OTHERS[1:], "gs:/bucket/a"])
+@pytest.mark.parametrize("text", [*ADDRESSES, *OTHERS[3:], "gs:/bucket/a"])
 @pytest.mark.parametrize("name", ["PROJECT", "HOME", "ALERTS", "DOWNLOADS"])
 def test_what_must_be_on_this_host_is_no_address(tmp_path: Path, name: str, text: str) -> None:
     given = {"RIVERTWICE_PROJECT": str(tmp_path), f"RIVERTWICE_{name}": text}
