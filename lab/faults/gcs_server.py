@@ -68,19 +68,24 @@ def gcs_server(build: Path, folder: Path) -> Iterator[GcsServer]:
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         try:
             _wait_until_healthy(f"http://{address}", process, folder / "server.log")
-            with _front(f"http://{address}") as endpoint:
+            with _front(f"http://{address}", folder / "front.log") as endpoint:
                 yield GcsServer(endpoint)
         finally:
             _end(process)
 
 
 @contextmanager
-def _front(target: str) -> Iterator[str]:
+def _front(target: str, said: Path) -> Iterator[str]:
     command = [sys.executable, "-m", "lab.faults.gcs_front", target]
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, env=env)
+    with said.open("ab") as log:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env=env)
     try:
-        yield (process.stdout or sys.stdin).readline().strip()
+        endpoint = (process.stdout or sys.stdin.buffer).readline().decode().strip()
+        if not endpoint:
+            message = f"the front of fake-gcs-server ended: {said.read_text(errors='replace')[-500:]}"
+            raise ServiceError(message)
+        yield endpoint
     finally:
         _end(process)
 
