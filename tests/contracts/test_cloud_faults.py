@@ -186,6 +186,18 @@ def test_a_container_that_does_not_exist_is_a_service_error(server, proxy):
         places.open_store(server.address("no-such", "x"))
 
 
+@pytest.mark.parametrize(
+    ("place", "variable"),
+    [("az://container/a", "AZURE_STORAGE_ACCOUNT_NAME"), ("gs://bucket/a", "GOOGLE_APPLICATION_CREDENTIALS")],
+)
+def test_a_login_that_cannot_be_read_names_the_variable(monkeypatch, place, variable):
+    for name in ("AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ENDPOINT", "STORAGE_EMULATOR_HOST"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/there/is/none.json")
+    with pytest.raises(ServiceError, match=rf"failed at reading its login: .*{variable}"):
+        places.open_store(place)
+
+
 def test_both_ways_to_write_an_address_of_azure_name_the_same_objects(azurite, monkeypatch):
     for name, value in azurite.env().items():
         monkeypatch.setenv(name, value)

@@ -101,11 +101,12 @@ def _connect(place: str, patience: Patience) -> GCSStore | AzureStore:
         client["allow_http"] = True
     waits: BackoffConfig = {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=5)}
     again: RetryConfig = {"max_retries": patience.attempts - 1, "backoff": waits}
-    if not place.startswith("gs://"):
-        return AzureStore.from_url(place.rstrip("/"), client_options=client, retry_config=again)
     key = options.get("google_service_account_key")
     login: GCSConfig = {} if key is None else {"service_account_key": key}
-    return GCSStore.from_url(place.rstrip("/"), config=login, client_options=client, retry_config=again)
+    with explained(place, "reading its login"):
+        if place.startswith("gs://"):
+            return GCSStore.from_url(place.rstrip("/"), config=login, client_options=client, retry_config=again)
+        return AzureStore.from_url(place.rstrip("/"), client_options=client, retry_config=again)
 
 
 class _File(io.RawIOBase):
