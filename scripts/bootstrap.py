@@ -2,7 +2,7 @@
 
 Standard library only. Steps: (1) `.build/tools`, a small environment with uv at a locked version; (2) `.venv`;
 (3) the packages of the lock, every one by hash; (4) rivertwice itself and its lab, editable; (5) what pip cannot install: Java and
-jars (`rivertwice setup`), the example data, the class archive, for tests an S3 server.
+jars (`rivertwice setup`), the example data, the class archive, for tests an S3 server and an Azure server.
 A stamp in `.venv` names the locks it was built from; when it matches, steps 1 to 4 cost nothing and need no network.
 """
 
@@ -163,12 +163,12 @@ def build_environment(lock: str, python: str) -> None:
 
 
 @contextmanager
-def s3_server_beside() -> Iterator[None]:
-    """Build the tests' S3 server beside the block, which mostly waits for the network, and print its line at the end.
+def servers_beside() -> Iterator[None]:
+    """Get the servers of the tests beside the block, which mostly waits for the network, and print their lines at the end.
 
-    A build that fails is no error: the tests that need the server skip.
+    A server that cannot be had is no error: the tests that need it skip.
     """
-    command = [sys.executable, "-m", "lab.faults.versitygw", str(PROJECT / ".build")]
+    command = [sys.executable, "-m", "lab.faults.servers", str(PROJECT / ".build")]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(PROJECT / "src"), str(PROJECT)])}
     build = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, env=env, start_new_session=True
@@ -216,7 +216,7 @@ def main() -> int:
             if given.tools:
                 ensure_tools(select_python())
                 return 0
-            with s3_server_beside() if given.dev else nullcontext():
+            with servers_beside() if given.dev else nullcontext():
                 if not is_current(lock):
                     build_environment(lock, select_python())
                 elif not (TOOLS / "bin" / "uv").exists():

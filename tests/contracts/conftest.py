@@ -1,4 +1,4 @@
-"""The three stores of the contract: a local folder, moto, and versitygw where it is built."""
+"""The stores of the contract: a local folder, moto, versitygw where it is built, Azurite and fake-gcs-server where they are installed."""
 
 from __future__ import annotations
 
@@ -15,13 +15,18 @@ import boto3
 import pytest
 
 from homes.project import REPOSITORY
+from lab.faults.azure_server import AzureServer, azure_server, azurite_program
+from lab.faults.gcs_server import PROGRAM as FAKE_GCS
+from lab.faults.gcs_server import GcsServer, gcs_server
 from lab.faults.s3_server import s3_server, why_not
 from rivertwice.core.settings import Settings
 from running.waiting import wait_for
 
 BUCKET = "rivertwice"
 MOTO_KEY = "moto"
-PLACES = ["local", "moto", "versitygw"]
+S3_SERVERS = ["moto", "versitygw"]
+CLOUDS = ["azurite", "fake_gcs"]
+PLACES = ["local", *S3_SERVERS, *CLOUDS]
 
 
 @dataclass(frozen=True)
@@ -84,13 +89,40 @@ def versitygw_world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]
         yield world
 
 
+@pytest.fixture(scope="session")
+def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AzureServer]:
+    folder = tmp_path_factory.mktemp("azurite")
+    build = Settings(project=REPOSITORY, home=folder).build
+    if azurite_program(build) is None:
+        pytest.skip("azurite is not installed: `make setup-dev` installs it where npm is")
+    with azure_server(build, folder) as server:
+        server.create_container(BUCKET)
+        yield server
+
+
+@pytest.fixture(scope="session")
+def fake_gcs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GcsServer]:
+    """A program that decides races, behind a front that only translates (`lab.faults.gcs_front`)."""
+    folder = tmp_path_factory.mktemp("fake_gcs")
+    build = Settings(project=REPOSITORY, home=folder).build
+    if FAKE_GCS.binary(build) is None:
+        pytest.skip("fake-gcs-server is not built: `make setup-dev` builds it where Go is installed")
+    with gcs_server(build, folder) as server:
+        server.create_bucket(BUCKET)
+        yield server
+
+
 def _enter(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
-    for name, value in world.env.items():
-        monkeypatch.setenv(name, value)
+    _set(world.env, monkeypatch)
     return world
 
 
-@pytest.fixture(params=PLACES[1:])
+def _set(env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.fixture(params=S3_SERVERS)
 def s3_world(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> World:
     """An S3 server, with this process's environment pointing at it."""
     return _enter(request.getfixturevalue(f"{request.param}_world"), monkeypatch)
@@ -107,6 +139,10 @@ def best_s3(request: pytest.FixtureRequest, tmp_path, monkeypatch: pytest.Monkey
 def _address(request: pytest.FixtureRequest, tmp_path, monkeypatch: pytest.MonkeyPatch, kind: str) -> str:
     if kind == "local":
         return str(tmp_path / "place")
+    if kind in CLOUDS:
+        server = request.getfixturevalue(kind)
+        _set(server.env(), monkeypatch)
+        return server.address(BUCKET, uuid.uuid4().hex[:12])
     if kind == "best":
         request.getfixturevalue("best_s3")
     else:
@@ -116,13 +152,13 @@ def _address(request: pytest.FixtureRequest, tmp_path, monkeypatch: pytest.Monke
 
 @pytest.fixture(params=PLACES)
 def store_place(request: pytest.FixtureRequest, tmp_path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A folder or an S3 address that nobody else uses, on all three stores."""
+    """A folder or an address that nobody else uses, on every store."""
     return _address(request, tmp_path, monkeypatch, request.param)
 
 
-@pytest.fixture(params=["local", "best", pytest.param("moto", marks=pytest.mark.faults)])
+@pytest.fixture(params=["local", "best", *CLOUDS, pytest.param("moto", marks=pytest.mark.faults)])
 def place(request: pytest.FixtureRequest, tmp_path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The same for what takes longer: a folder and the best S3 there is; moto as well among the slow tests."""
+    """The same for what takes longer: a folder, the best S3 there is, Azure, Google; moto as well among the slow tests."""
     return _address(request, tmp_path, monkeypatch, request.param)
 
 

@@ -195,4 +195,4 @@ def test_a_place_names_a_folder_or_a_bucket(tmp_path, s3_world):
     assert isinstance(places.open_store(tmp_path), LocalStore)
     assert str(places.open_store(f"s3://{BUCKET}/a/b")) == f"s3://{BUCKET}/a/b/"
     with pytest.raises(ConfigError, match="names no store"):
-        places.open_store("gs://bucket/x")
+        places.open_store("gcs://bucket/x")

@@ -14,7 +14,8 @@ from rivertwice.core.errors import LostRaceError, ServiceError, UnknownOutcomeEr
 from rivertwice.savepoint.catalogue import list_savepoints
 from rivertwice.savepoint.prune import prune_savepoints
 from rivertwice.savepoint.take import take_savepoint
-from rivertwice.storage.s3 import Patience, S3Store, s3_client
+from rivertwice.storage.blobs import Patience
+from rivertwice.storage.s3 import S3Store, s3_client
 from rivertwice.storage.table import Table
 from rivertwice.stream.failures import classify_failure
 

@@ -207,4 +207,4 @@ def test_a_torn_checkpoint_is_named_and_a_repair_takes_it_out(place, tmp_path, m
     assert done.exit_code == 0, done.output
     assert sorted(map(repr, Table(table).read().to_pylist())) == rows_before
     assert not any(name.endswith("_last_checkpoint") for name in store.list("_delta_log/"))
-    assert ("on S3" in ask("admin", "repair", "p").output) == place.startswith("s3://")
+    assert ("an object store" in ask("admin", "repair", "p").output) == ("://" in place)

@@ -123,6 +123,12 @@ def test_what_needs_an_extra_says_so_in_one_sentence(run: Run, line: str) -> Non
     assert done.stderr.count("\n") <= 2
 
 
+def test_the_server_for_assistants_names_its_own_extra(run: Run) -> None:
+    done = run("mcp")
+    assert done.returncode == 1
+    assert done.stderr.endswith("this needs mcp, which is not installed; run `uv pip install 'rivertwice[mcp]'`\n")
+
+
 def test_a_job_says_so_too(run: Run) -> None:
     done = run("--pipeline o", "-m", "rivertwice.shipped.spark_jobs.reconcile")
     assert done.returncode == 1, done.stderr

@@ -178,6 +178,7 @@ PLAN = Act(
     _plan_for_later,
     needs_spark=True,
     dag="",
+    dry_run=False,
 )
 BACKFILL = Act(
     "backfill",

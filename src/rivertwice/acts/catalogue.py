@@ -47,13 +47,15 @@ ACTS: Mapping[str, Act[Any, Any]] = {
 }
 
 
-def acts_of(verb: str, *, is_version: bool = False) -> Mapping[str, Act[Any, Any]]:
+def acts_of(verb: str | None = None, *, is_version: bool = False) -> Mapping[str, Act[Any, Any]]:
     """Return the acts that the DAG of a verb does, by name; the first is that of a run that names none.
 
     Args:
+        verb: None: all acts, also those that no DAG does by itself.
         is_version: only those that a version of a pipeline has, too.
     """
-    return {name: act for name, act in ACTS.items() if verb and act.dag == verb and not (is_version and act.whole)}
+    known = ACTS if verb is None else {name: act for name, act in ACTS.items() if verb and act.dag == verb}
+    return {name: act for name, act in known.items() if not (is_version and act.whole)}
 
 
 def find_act(name: object, among: Mapping[str, Act[Any, Any]] = ACTS) -> Act[Any, Any]:

@@ -24,7 +24,7 @@ LOG = logging.getLogger(__name__)
 PAGE_AT = 5  # failures in a row
 JOIN_S = 10.0
 REFUSED_EVERY = timedelta(seconds=10)
-"""How often the record of refused deliveries is read: it may be on S3."""
+"""How often the record of refused deliveries is read: it may be in an object store."""
 
 
 class DeliveryWorker(threading.Thread):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rivertwice.core import Place, Settings, is_s3
+from rivertwice.core import Place, Settings, is_remote
 from rivertwice.timeline import Verdict
 
 if TYPE_CHECKING:
@@ -150,9 +150,12 @@ def _schema(columns: Mapping[str, str | None]) -> Any:
 def _name_of(place: Place) -> tuple[str, str]:
     from openlineage.client.naming.dataset import S3, LocalFileSystem
 
-    if not is_s3(place):
+    if not is_remote(place):
         local = LocalFileSystem(str(place))
         return local.get_namespace(), local.get_name()
-    bucket, _, key = str(place).removeprefix("s3://").partition("/")
+    scheme, _, address = str(place).partition("://")
+    bucket, _, key = address.partition("/")
+    if scheme != "s3":
+        return f"{scheme}://{bucket}", key
     remote = S3(bucket, key)
     return remote.get_namespace(), remote.get_name()

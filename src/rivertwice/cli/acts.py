@@ -75,6 +75,7 @@ def asks_for(
             return command(*args, asked=asked, **values)
 
         run.__dict__.setdefault("__click_params__", []).append(fields)
+        run.__dict__["act"] = act
         return options.name_argument()(run)
 
     return decorate

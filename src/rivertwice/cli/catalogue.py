@@ -66,6 +66,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "agent": "agents:agent",
         "alerts": "alerts:alerts",
         "logs": "logs:logs",
+        "mcp": "assistant:mcp",
         "admin": "admin:admin",
     },
 }

@@ -57,7 +57,7 @@ def pipelines(ctx: click.Context, _param: click.Parameter, incomplete: str) -> l
 
 
 def savepoints(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Complete the id of a savepoint of NAME; none if they are on S3."""
+    """Complete the id of a savepoint of NAME; none if they are in an object store."""
     home = _home(ctx)
     url = None if home is None else home.savepoint_url
     if home is None or (url is not None and urlsplit(url).scheme not in ("", "file")):

@@ -145,19 +145,18 @@ def prune(frame: Frame, name: str, keep: int | None, consent: Consent) -> None:
     frame.emit(report, lambda: as_fields(report | {"damaged": list(damaged)}))
 
 
-@savepoint.command(epilog=example("rivertwice savepoint pin flight_delays sp-t1-120-0a1b2c3d"))
-@name_argument()
-@savepoint_argument()
+@savepoint.command(cls=ActCommand, epilog=example("rivertwice savepoint pin flight_delays sp-t1-120-0a1b2c3d"))
+@asks_for("savepoint.pin", arguments={"savepoint": True})
 @click.option("--off", is_flag=True, help="Take the pin away.")
 @changes_unasked("a savepoint's pin", because="--off takes it away")
 @pass_frame
-def pin(frame: Frame, name: str, savepoint_id: str, off: bool) -> None:
+def pin(frame: Frame, name: str, asked: dict[str, Any], off: bool) -> None:
     """Keep a savepoint from being pruned, whatever its age."""
     from rivertwice.savepoint import load_savepoint
 
     act = "savepoint.unpin" if off else "savepoint.pin"
-    run_act(frame, act, frame.known_pipeline(name), {"savepoint": savepoint_id})
-    row = _row(load_savepoint(frame.settings.pipeline(name), savepoint_id))
+    run_act(frame, act, frame.known_pipeline(name), asked)
+    row = _row(load_savepoint(frame.settings.pipeline(name), asked["savepoint"]))
     frame.emit(row, lambda: as_fields(vars(row)))
 
 

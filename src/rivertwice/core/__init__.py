@@ -37,7 +37,7 @@ if TYPE_CHECKING:
         Place,
         Tables,
         below,
-        is_s3,
+        is_remote,
         require_name,
         require_pipeline,
         require_topic,

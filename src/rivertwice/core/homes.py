@@ -1,4 +1,4 @@
-"""Places: the addresses of folders and S3 prefixes, and the locations of one pipeline's data."""
+"""Places: folders and addresses in object stores, and the locations of one pipeline's data."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from rivertwice.core.errors import ConfigError
 from rivertwice.core.installed import base_of
 
-# Names that are safe in paths, and places: folders or addresses on S3.
+# Names that are safe in paths, and places: folders or addresses in object stores.
 
 NAME = re.compile(r"^[a-z0-9][a-z0-9_-]{0,63}\Z")
 PIPELINE = re.compile(r"^[a-z0-9][a-z0-9_-]{0,63}(@v([2-9]|[1-9][0-9]{1,3}))?\Z")
@@ -21,12 +21,14 @@ _ODD = re.compile(r"[%*?\[\]{}\\^|]")
 """Characters that Spark takes for a pattern of names, or that Delta cannot write into an address; each was tried."""
 
 Place = Path | str
-"""A local folder, or an `s3://bucket/prefix` as text."""
+"""A local folder, or an address in an object store as text (`ADDRESSES`)."""
+ADDRESSES = "s3://bucket/prefix, gs://bucket/prefix, abfss://container@account.dfs.core.windows.net/prefix or az://container/prefix"
+_ADDRESS = re.compile(r"(s3|gs|az)://[^/@\s]+(/.*)?|abfss://[^/@\s]+@[^/@\s.]+\.[^/@\s]+(/.*)?", re.DOTALL)
 
 
-def is_s3(place: Place) -> bool:
-    """Say whether a place is an address on S3, not a folder."""
-    return str(place).startswith("s3://")
+def is_remote(place: Place) -> bool:
+    """Say whether a place is an address in an object store, not a folder."""
+    return str(place).startswith(("s3://", "gs://", "abfss://", "az://"))
 
 
 def below(place: Place, *parts: str) -> Place:
@@ -35,7 +37,7 @@ def below(place: Place, *parts: str) -> Place:
 
 
 def parse_place(text: str, setting: str = "the place") -> Place:
-    """Return the place that a setting names: `s3://bucket/prefix`, or a folder.
+    """Return the place that a setting names: an address in an object store, or a folder.
 
     Args:
         setting: its variable, as messages name it.
@@ -43,12 +45,27 @@ def parse_place(text: str, setting: str = "the place") -> Place:
     Raises:
         ConfigError: it is an address of another kind, or the name of the folder is not allowed.
     """
-    if is_s3(text) and text.strip("/") != "s3:":
+    if _ADDRESS.fullmatch(text):
         return text.rstrip("/")
     if "://" in text:
-        message = f"{setting} is {text!r}, which is not a place; write a folder or s3://bucket/prefix"
+        message = f"{setting} is {text!r}, which is not a place; write a folder, {ADDRESSES}"
         raise ConfigError(message)
     return require_folder(Path(text).resolve())
+
+
+_WRITTEN_AS_ADDRESS = re.compile(r"(^|/)(s3[an]?|gs|gcs|az|abfss?|adls?|wasbs?|hdfs|dbfs|https?|file):/")
+
+
+def local_path(text: str, setting: str) -> Path:
+    """Return the file or folder of this host that a setting names; pathlib would make a local folder `gs:` of an address.
+
+    Raises:
+        ConfigError: it is an address.
+    """
+    if _WRITTEN_AS_ADDRESS.search(text):
+        message = f"{setting} is {text!r}, which is an address; it must be on this host: write a path, and put the address into RIVERTWICE_SHARED"
+        raise ConfigError(message)
+    return Path(text).resolve()
 
 
 def require_folder(path: Path) -> Path:
@@ -110,7 +127,7 @@ def require_pipeline(value: str) -> str:
 
 @dataclass(frozen=True)
 class Tables:
-    """Places of one pipeline's Delta tables: folders, or addresses on S3.
+    """Places of one pipeline's Delta tables: folders, or addresses in an object store.
 
     Attributes:
         root: of all of them but, where a pipeline has versions, `served` (`PipelineHome.tables`).
@@ -341,7 +358,7 @@ class PipelineHome:
 
     @property
     def backfills(self) -> Path:
-        """One folder per backfill, with plan.json and its progress; on this host if the shared place is on S3."""
+        """One folder per backfill, with plan.json and its progress; on this host if the shared place is in an object store."""
         return (self.place if isinstance(self.place, Path) else self.root) / "backfills"
 
     @property

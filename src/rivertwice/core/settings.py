@@ -18,6 +18,7 @@ from rivertwice.core.homes import (
     PipelineHome,
     Place,
     below,
+    local_path,
     parse_place,
     require_folder,
     require_pipeline,
@@ -54,11 +55,11 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("RIVERTWICE_HOME", "folder of all state", "`.rivertwice` of the project", "home"),
     Variable("RIVERTWICE_BOOTSTRAP", "Kafka's `bootstrap.servers`", "the embedded broker", "bootstrap"),
     Variable("RIVERTWICE_SPARK_MASTER", "URL of the Spark master", "`local[*]`", "spark_master"),
-    Variable("RIVERTWICE_SHARED", "place of all data that outlives a host: `s3://bucket/prefix`, or a folder that all hosts mount",
+    Variable("RIVERTWICE_SHARED", "place of all data that outlives a host: `s3://bucket/prefix`, `gs://...`, `abfss://...`, or a folder that all hosts mount",
              "the home, for one host", "shared"),
-    Variable("RIVERTWICE_SAVEPOINTS", "place of the savepoints: `s3://bucket/prefix`",
+    Variable("RIVERTWICE_SAVEPOINTS", "place of the savepoints: as `shared`",
              "below `shared`, else in each pipeline's home", "savepoints"),
-    Variable("RIVERTWICE_LEASES", "place of the leases: `s3://bucket/prefix`, or a folder",
+    Variable("RIVERTWICE_LEASES", "place of the leases: as `shared`",
              "below `shared`, else in each pipeline's home", "leases"),
     Variable("RIVERTWICE_VERDICTS_KEPT", "how long verdicts and causes of a reconcile are kept, in days", "`90 days`", "verdicts_kept"),
     Variable("RIVERTWICE_METRICS", "`HOST:PORT` where the agent serves its figures for Prometheus", "it serves none", "metrics"),
@@ -357,9 +358,9 @@ class Settings:
             ConfigError: a value cannot be read; the message names the variable and what to write.
         """
         env = os.environ if env is None else env
-        project = Path(env.get("RIVERTWICE_PROJECT") or Path.cwd()).resolve()
+        project = local_path(env.get("RIVERTWICE_PROJECT") or str(Path.cwd()), "RIVERTWICE_PROJECT")
         env = with_project_file(project, env)
-        home = require_folder(Path(env.get("RIVERTWICE_HOME") or project / ".rivertwice").resolve())
+        home = require_folder(local_path(env.get("RIVERTWICE_HOME") or str(project / ".rivertwice"), "RIVERTWICE_HOME"))
         return cls(
             project=project,
             home=home,
@@ -369,7 +370,7 @@ class Settings:
             shared=_place(env, "RIVERTWICE_SHARED"),
             leases=_place(env, "RIVERTWICE_LEASES"),
             kafka=KafkaSecurity.from_env(env),
-            alerts=Path(env["RIVERTWICE_ALERTS"]).resolve() if env.get("RIVERTWICE_ALERTS") else None,
+            alerts=local_path(env["RIVERTWICE_ALERTS"], "RIVERTWICE_ALERTS") if env.get("RIVERTWICE_ALERTS") else None,
             verdicts_kept=_days(env["RIVERTWICE_VERDICTS_KEPT"])
             if env.get("RIVERTWICE_VERDICTS_KEPT")
             else VERDICTS_KEPT,
@@ -596,7 +597,7 @@ def _days(text: str) -> timedelta:
 def _downloads(project: Path, env: Mapping[str, str]) -> Path | None:
     """Return the folder of downloads: the one that is named; None for a project with its own; else the user's, one for each version."""
     if env.get("RIVERTWICE_DOWNLOADS"):
-        return Path(env["RIVERTWICE_DOWNLOADS"]).resolve()
+        return local_path(env["RIVERTWICE_DOWNLOADS"], "RIVERTWICE_DOWNLOADS")
     if is_clone(project) or (project / ".build").is_dir():
         return None
     cache = Path(env.get("XDG_CACHE_HOME") or Path(env.get("HOME") or Path.home(), ".cache"))

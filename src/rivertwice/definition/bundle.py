@@ -114,7 +114,7 @@ class Bundle:
     def save(self, bundles: Place) -> Place:
         """Store the bundle unless it exists already; return its place.
 
-        In a folder it appears completely or not at all. On S3 its files are written one by one: until the last one exists,
+        In a folder it appears completely or not at all. In an object store its files are written one by one: until the last one exists,
         the id does not match, so the bundle cannot be loaded. Storing it again completes it.
         """
         if not isinstance(bundles, Path):

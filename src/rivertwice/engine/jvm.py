@@ -86,8 +86,34 @@ def driver_limits(env: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in DRIVER_LIMITS.items() if name not in named}
 
 
-_STARTS = ("SPARK_", "PYSPARK_", "JAVA_", "_JAVA", "JDK_", "HADOOP_", "AWS_", "PYTHON", "LD_", "OTEL_", "LC_", "KRB5")
-_NAMES = ("LANG", "LANGUAGE", "TZ", "HOME", "USER", "TMPDIR", "http_proxy", "https_proxy", "no_proxy")
+_STARTS = (
+    "SPARK_",
+    "PYSPARK_",
+    "JAVA_",
+    "_JAVA",
+    "JDK_",
+    "HADOOP_",
+    "AWS_",
+    "AZURE_",
+    "GOOGLE_",
+    "PYTHON",
+    "LD_",
+    "OTEL_",
+    "LC_",
+    "KRB5",
+)
+_NAMES = (
+    "LANG",
+    "LANGUAGE",
+    "TZ",
+    "HOME",
+    "USER",
+    "TMPDIR",
+    "STORAGE_EMULATOR_HOST",
+    "http_proxy",
+    "https_proxy",
+    "no_proxy",
+)
 """Variables that Spark, Java, or a package reads when it starts."""
 
 

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from rivertwice.core import CheckpointError, LogGapError, Settings, is_s3
+from rivertwice.core import CheckpointError, LogGapError, Settings, is_remote
 from rivertwice.log.addresses import OffsetRanges, StoredOffsets, between, decode_ends, drop_empty
 from rivertwice.log.archive_table import ABSENT, SCHEMA, read_archived
 from rivertwice.log.records import KAFKA_COLUMNS, archive_files, kafka_schema
@@ -180,7 +180,7 @@ class _Reader(DataSourceStreamReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, _Task), "no other is planned"
         task = partition.task
-        place = task.place if is_s3(task.place) else Path(task.place)
+        place = task.place if is_remote(task.place) else Path(task.place)
         for path, size, values in task.files:
             for rows in DataFile(path, size, values).read(place, _WANTED):
                 yield from _as_kafka(rows, task).cast(self._schema).to_batches()

@@ -180,7 +180,7 @@ def count_rows(rows: pa.Table, topic_id: str, ranges: OffsetRanges) -> dict[int,
 # A data file of a Delta table never changes, and it does not show a flipped bit: a backfill would compute another number from it. So a
 # writer of a topic's archive stores the sums of its live files in `archive/.sums/TOPIC.json`. A reader of a file compares size and sum
 # first, once per process. A file of an earlier version has no sum until the archive is extended; until then only its size is compared.
-# On S3 an object is written whole and kept by the store, so no sum is stored.
+# In an object store an object is written whole and kept by the store, so no sum is stored.
 
 LOG = logging.getLogger(__name__)
 SUMS_FORMAT = 1
@@ -200,7 +200,7 @@ class BrokenFile:
 
 
 def sums_file(settings: Settings, topic: str) -> Path | None:
-    """Return the file of a topic's sums; None if its archive is on S3."""
+    """Return the file of a topic's sums; None if its archive is in an object store."""
     place = below(settings.home if settings.shared is None else settings.shared, "archive", _FOLDER)
     return place / f"{require_topic(topic)}.json" if isinstance(place, Path) else None
 

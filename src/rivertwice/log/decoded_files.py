@@ -5,7 +5,7 @@ back; DECODER stands for all that decides what a record is decoded as; SHA256 is
 name: it is made aside and renamed, another decoder does not find it, and an altered one no longer fits its name. The bytes stay
 the truth: a file that is gone, or does not fit, is made again of them.
 
-An archive on S3 keeps none.
+An archive in an object store keeps none.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def has_sum(path: Path, status: os.stat_result, noted: str) -> bool:
 
 
 def decoded_place(settings: Settings, topic: str) -> Path | None:
-    """Return the folder of what is kept of a topic; None if its archive is on S3."""
+    """Return the folder of what is kept of a topic; None if its archive is in an object store."""
     place = below(settings.home if settings.shared is None else settings.shared, "archive", _FOLDER)
     return place / require_topic(topic) if isinstance(place, Path) else None
 

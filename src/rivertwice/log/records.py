@@ -324,7 +324,7 @@ class LogRead:
         return functools.reduce(DataFrame.unionByName, frames)
 
     def decoded_files(self, decoder: str) -> DecodedFiles | None:
-        """Return what a decoder keeps of these files; None: the archive is on S3, where nothing is kept."""
+        """Return what a decoder keeps of these files; None: the archive is in an object store, where nothing is kept."""
         place = decoded_place(self.settings, self.topic)
         return None if place is None else DecodedFiles(place / decoder, self._uris.keys())
 

@@ -54,7 +54,7 @@ T = TypeVar("T")
 DIFFERING = (Verdict.DEFECT, Verdict.LATE, Verdict.NOT_COMPARABLE)
 _SHOWN = ("served", "provisional", "verdicts", "causes")
 SAVEPOINTS_EVERY_S = 60.0
-"""Savepoints may lie on S3, where a look costs requests: they are looked at so often at most."""
+"""Savepoints may lie in an object store, where a look costs requests: they are looked at so often at most."""
 
 
 def collect_facts(settings: Settings, definition: Definition, now: datetime) -> Facts:
@@ -74,7 +74,9 @@ def collect_facts(settings: Settings, definition: Definition, now: datetime) -> 
     entries: list[Entry] = read("sequence", lambda: read_sequence(home), [])
     retention_at, retention = read("retention", lambda: _retention(settings, name, now), _NO_RETENTION)
     quality = view_quality(settings, home)
-    for table in _SHOWN:  # all of them are read elsewhere, and not at each look; on S3 an opening costs too much
+    for (
+        table
+    ) in _SHOWN:  # all of them are read elsewhere, and not at each look; in an object store an opening costs too much
         place = getattr(home.tables, table)
         read(table, lambda place=place: Table(place).version() if isinstance(place, Path) else -1, -1)  # type: ignore[misc]
     return Facts(

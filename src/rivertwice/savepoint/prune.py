@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from rivertwice.core import PipelineHome, Place, RequestError, SavepointError, is_s3, lock, parse_iso, to_iso
+from rivertwice.core import PipelineHome, Place, RequestError, SavepointError, is_remote, lock, parse_iso, to_iso
 from rivertwice.savepoint.awaiting import protect_awaiting, select_awaiting
 from rivertwice.savepoint.catalogue import (
     ProofState,
@@ -100,6 +100,17 @@ def read_mark(store: BlobStore, name: str, mark: str) -> dict[str, Any] | None:
     return None if data is None else decode_record(data)
 
 
+def _removal(address: str) -> str:
+    """Return the command of a store's own client that deletes all below an address. Pure."""
+    scheme, _, path = address.partition("://")
+    if scheme in ("s3", "gs"):
+        return f"{'aws s3 rm' if scheme == 's3' else 'gcloud storage rm'} --recursive {shlex.quote(address)}"
+    bucket, _, key = path.partition("/")
+    container, _, host = bucket.partition("@")
+    account = f" --account-name {shlex.quote(host.partition('.')[0])}" if host else ""
+    return f"az storage blob delete-batch --source {shlex.quote(container)} --pattern {shlex.quote(f'{key}*')}{account}"
+
+
 def describe_damaged_mark(place: Place, name: str, mark: str, why: str) -> str:
     """Return the message about a mark that cannot be read. Pure.
 
@@ -107,10 +118,8 @@ def describe_damaged_mark(place: Place, name: str, mark: str, why: str) -> str:
         place: folder or address of the pipeline's savepoints.
         mark: `deleting.json` or `taking.json`.
     """
-    if is_s3(place):
-        remove = f"aws s3 rm --recursive {shlex.quote(f'{place}/{name}/')}"
-    else:
-        remove = f"rm -r {shlex.quote(f'{place}/{name}')}"
+    left = f"{place}/{name}"
+    remove = _removal(f"{left}/") if is_remote(place) else f"rm -r {shlex.quote(left)}"
     return (
         f"{name}/{mark} {why}, so {_UNKNOWN[mark]}; savepoint {name} was left as it is, and nothing is restored from it; the other "
         f"savepoints were pruned; delete what is left of it: `{remove}`"

@@ -1,4 +1,4 @@
-"""Whole objects, leases and Delta tables, in a folder or on S3."""
+"""Whole objects, leases and Delta tables, in a folder or in an object store."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ if TYPE_CHECKING:
         sync_path,
     )
     from rivertwice.storage.log_files import LogFile
-    from rivertwice.storage.places import RecordStore, open_store
+    from rivertwice.storage.places import RecordStore, explain_kept_versions, open_store
     from rivertwice.storage.remembered import Remembered
-    from rivertwice.storage.s3 import explain_kept_versions
     from rivertwice.storage.snapshot import Snapshot
     from rivertwice.storage.sql import Where
     from rivertwice.storage.table import NewFile, Table, TableChange

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from rivertwice.core import RequestError
+from rivertwice.core import ConfigError, RequestError, ServiceError, UnknownOutcomeError, retry
 
 _PART = re.compile(r"^[A-Za-z0-9._=+@-]{1,255}\Z")
 _LONGEST = 900  # bytes; S3 allows 1024 with the store's own prefix
@@ -37,8 +38,17 @@ def is_temporary(name: str) -> bool:
 
 
 @dataclass(frozen=True)
+class Patience:
+    """How long a client waits for one answer, and how often it asks in total."""
+
+    connect_s: float = 5.0
+    read_s: float = 30.0
+    attempts: int = 5
+
+
+@dataclass(frozen=True)
 class Versioned:
-    """An object with the store's own name for exactly this content (S3: ETag); equal content may share it."""
+    """An object with the store's own name for exactly this content (ETag; Google: generation); equal content may share it."""
 
     data: bytes
     version: str
@@ -104,6 +114,42 @@ class BlobStore(Protocol):
             FileNotFoundError: there is no such source.
         """
         ...
+
+
+# Whether a server decides races.
+
+_PROBE_TRIES = 4
+
+
+def require_conditions(store: BlobStore, remedy: str) -> None:
+    """Try both conditions on a probe object of a store.
+
+    Raises:
+        ConfigError: the server ignores one: no race could be decided. `remedy` ends the message.
+    """
+    broken = retry(_may_pass, tries=_PROBE_TRIES, first_wait_s=0.1)(_broken_condition, store)
+    if broken:
+        message = f"the object store {store} ignores {broken}: two writers of one savepoint, table or lease could both win; {remedy}"
+        raise ConfigError(message)
+
+
+def _may_pass(error: BaseException) -> bool:
+    return isinstance(error, UnknownOutcomeError | ServiceError)
+
+
+def _broken_condition(store: BlobStore) -> str | None:
+    """Return the condition that a server ignores; None if it honours both."""
+    key = f".probe-{uuid.uuid4().hex}"
+    try:
+        created = store.put_if_absent(key, b"first") and not store.put_if_absent(key, b"second")
+        current = store.get_versioned(key)
+        if not created or current is None or current.data != b"first":
+            return "If-None-Match"
+        if not store.put_if_version(key, b"third", current.version):
+            return "If-Match"
+        return "If-Match" if store.put_if_version(key, b"fourth", current.version) else None
+    finally:
+        store.delete(key)
 
 
 # Files of a folder that other processes change.

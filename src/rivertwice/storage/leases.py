@@ -276,7 +276,7 @@ def _refused(store: BlobStore, held: LeaseRecord | None) -> str:
     return f"{who} holds the lease in {store} and renews it; this start ends here; stop the other driver first"
 
 
-# A lock for processes of several hosts, in a folder or on S3: a lease (`lease_store`) that is held for one piece of work.
+# A lock for processes of several hosts, in a folder or in an object store: a lease (`lease_store`) that is held for one piece of work.
 
 StillHeld = Callable[[], None]
 """Raises LeaseLostError if another process holds the lock, or may hold it by now; to be called directly before each write."""

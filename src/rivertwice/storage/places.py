@@ -1,4 +1,4 @@
-"""The store at a place (a local folder or `s3://bucket/prefix`), its free space, and small records kept there."""
+"""The store at a place (a local folder or an address in an object store), and small records kept there."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from rivertwice.core import ConfigError, Place, below, is_s3
-from rivertwice.storage.blobs import BlobStore
+from rivertwice.core import ConfigError, Place, below, is_remote, naming_extras
+from rivertwice.storage.blobs import BlobStore, Patience
 from rivertwice.storage.local import LocalStore, parse_json, put_json_if_absent, read_json
 
 
 def open_store(place: str | Path, *parts: str, answer_s: float | None = None) -> BlobStore:
-    """Return the store at `place`, a folder or `s3://bucket/prefix`; `parts` go below it.
+    """Return the store at `place`, a folder or an address in an object store; `parts` go below it.
 
     Args:
-        answer_s: for S3, abandon a request after this number of seconds and one repetition; None: the default patience.
+        answer_s: of an object store: abandon a request after this number of seconds and one repetition; None: the default patience.
 
     Raises:
         ConfigError: the scheme is unknown, or the endpoint cannot decide races.
@@ -30,12 +30,15 @@ def open_store(place: str | Path, *parts: str, answer_s: float | None = None) ->
     url = urlsplit(str(place))
     if url.scheme in ("", "file"):
         return LocalStore(Path(url.path).joinpath(*parts))
-    if is_s3(place) and url.netloc:
+    if is_remote(place) and url.scheme != "s3":
+        address = str(below(str(place), *parts))
+        return _open_cloud(address, _other_servers(), answer_s)
+    if is_remote(place) and url.netloc:
         prefix = "/".join([*filter(None, [url.path.strip("/")]), *parts])
         return _open_s3(url.netloc, prefix, _endpoint(), answer_s)
     message = (
-        f"{str(place)!r} names no store; write a folder or s3://bucket/prefix in RIVERTWICE_SHARED, RIVERTWICE_SAVEPOINTS "
-        "or RIVERTWICE_LEASES"
+        f"{str(place)!r} names no store; write a folder or an address as s3://bucket/prefix in RIVERTWICE_SHARED, "
+        "RIVERTWICE_SAVEPOINTS or RIVERTWICE_LEASES"
     )
     raise ConfigError(message)
 
@@ -44,43 +47,69 @@ def _endpoint() -> str | None:
     return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
 
 
+def _other_servers() -> tuple[str | None, ...]:
+    """Return the addresses of emulators: with another one it is another store."""
+    return tuple(map(os.environ.get, ("STORAGE_EMULATOR_HOST", "AZURE_STORAGE_ENDPOINT")))
+
+
 @lru_cache(maxsize=32)
 def _open_s3(bucket: str, prefix: str, endpoint: str | None, answer_s: float | None) -> BlobStore:
     from rivertwice.storage.s3 import (
-        Patience,
-        S3Store,  # boto3 takes half a second to load; a local home never needs it
+        S3Store,
         s3_client,
-    )
+    )  # boto3 takes half a second to load; a local home never needs it
 
-    patience = Patience() if answer_s is None else Patience(answer_s, answer_s, 2)
-    return S3Store(bucket, prefix, client=s3_client(endpoint, patience))
+    return S3Store(bucket, prefix, client=s3_client(endpoint, _patience(answer_s)))
 
 
-# Files of tables on S3 as local files, for readers without S3. A table's data files never change once written.
+@lru_cache(maxsize=32)
+def _open_cloud(address: str, _servers: tuple[str | None, ...], answer_s: float | None) -> BlobStore:
+    with naming_extras("obstore"):
+        from rivertwice.storage.cloud import CloudStore
+
+    return CloudStore(address, _patience(answer_s))
+
+
+def explain_kept_versions(bucket: str) -> str | None:
+    """Return in words what a bucket or container keeps of replaced and deleted objects; None if it keeps nothing."""
+    if bucket.startswith("s3://"):
+        from rivertwice.storage.s3 import explain_versions
+
+        return explain_versions(bucket)
+    from rivertwice.storage.cloud import explain_kept
+
+    return explain_kept(bucket)
+
+
+def _patience(answer_s: float | None) -> Patience:
+    return Patience() if answer_s is None else Patience(answer_s, answer_s, 2)
+
+
+# Files of tables in an object store as local files, for readers without it. A table's data files never change once written.
 
 _WORKERS = 8
 
 
 def local_files(uris: Sequence[str], cache: Path) -> list[str]:
-    """Return a local path for each file; files on S3 are downloaded into `cache` once. The cache may be deleted at any time."""
+    """Return a local path for each file; files in an object store are downloaded into `cache` once. The cache may be deleted at any time."""
     with ThreadPoolExecutor(_WORKERS) as pool:
         return list(pool.map(lambda uri: _local(uri, cache), uris))
 
 
 def _local(uri: str, cache: Path) -> str:
-    if not is_s3(uri):
+    if not is_remote(uri):
         return unquote(uri)  # Delta writes a space in a folder's name as %20; our partitions are days
     url = urlsplit(uri)
     folder, _, name = unquote(url.path).strip("/").rpartition("/")
     place, _, part = folder.rpartition("/")
     path = cache / url.netloc / folder / name
     if not path.is_file():
-        open_store(f"s3://{url.netloc}/{place}".rstrip("/")).get_file(f"{part}/{name}", path)
+        open_store(f"{url.scheme}://{url.netloc}/{place}".rstrip("/")).get_file(f"{part}/{name}", path)
     return str(path)
 
 
 class RecordStore:
-    """Small JSON records below a place (a folder or S3): written once, read whole, listed by name."""
+    """Small JSON records below a place (a folder or an address): written once, read whole, listed by name."""
 
     def __init__(self, place: Place) -> None:
         """Nothing is read yet."""

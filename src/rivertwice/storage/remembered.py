@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def marks_of(tables: Sequence[Place]) -> tuple[LogFingerprint, ...] | None:
-    """Return the mark of each table; None if one has none, as on S3, where it would cost an opening."""
+    """Return the mark of each table; None if one has none, as in an object store, where it would cost an opening."""
     marks = tuple(LogFingerprint.of(table) for table in tables if isinstance(table, Path))
     own = tuple(mark for mark in marks if mark is not None)
     return own if len(own) == len(tables) else None

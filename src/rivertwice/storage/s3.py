@@ -9,7 +9,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -20,8 +19,8 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 from urllib3.exceptions import HTTPError
 
-from rivertwice.core import ConfigError, ServiceError, UnknownOutcomeError, retry
-from rivertwice.storage.blobs import Versioned, is_temporary, require_key
+from rivertwice.core import ServiceError, UnknownOutcomeError, retry
+from rivertwice.storage.blobs import Patience, Versioned, is_temporary, require_conditions, require_key
 
 # The boto3 client that stores share, and the meaning of its errors: absent, taken, denied, or unknown.
 
@@ -45,15 +44,6 @@ DENIED = frozenset(
 # botocore neither wraps nor repeats the reading of a refused read's body: if it breaks off, the error is urllib3's own.
 UNANSWERED = (BotoCoreError, HTTPError)
 DEFAULT_REGION = "us-east-1"
-
-
-@dataclass(frozen=True)
-class Patience:
-    """How long a client waits for one answer, and how often it asks in total."""
-
-    connect_s: float = 5.0
-    read_s: float = 30.0
-    attempts: int = 5
 
 
 def s3_client(endpoint: str | None = None, patience: Patience | None = None) -> Any:
@@ -141,7 +131,7 @@ class S3Store:
         self.bucket = bucket
         self.prefix = f"{require_key(prefix.strip('/'))}/" if prefix.strip("/") else ""
         self._client = client or s3_client()
-        self._probe()
+        require_conditions(self, "use a store that honours conditional writes (AWS S3, versitygw) or a local folder")
 
     def __str__(self) -> str:
         return f"s3://{self.bucket}/{self.prefix}"
@@ -151,29 +141,6 @@ class S3Store:
 
     def _explained(self, doing: str) -> AbstractContextManager[None]:
         return explained(str(self), doing)
-
-    def _probe(self) -> None:
-        broken = retry(_may_pass, tries=_BODY_TRIES, first_wait_s=0.1)(self._broken_condition)
-        if broken:
-            message = (
-                f"the object store {self} ignores {broken}: two writers of one savepoint, table or lease could both win; "
-                "use a store that honours conditional writes (AWS S3, versitygw) or a local folder"
-            )
-            raise ConfigError(message)
-
-    def _broken_condition(self) -> str | None:
-        """Return the condition that the endpoint ignores, tried on a probe object; None if it honours both."""
-        key = f".probe-{uuid.uuid4().hex}"
-        try:
-            created = self.put_if_absent(key, b"first") and not self.put_if_absent(key, b"second")
-            current = self.get_versioned(key)
-            if not created or current is None or current.data != b"first":
-                return "If-None-Match"
-            if not self.put_if_version(key, b"third", current.version):
-                return "If-Match"
-            return "If-Match" if self.put_if_version(key, b"fourth", current.version) else None
-        finally:
-            self.delete(key)
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
         """Create an object; return False if the key is taken."""
@@ -297,10 +264,6 @@ class S3Store:
                 raise _absent(error, self, source) from error
 
 
-def _may_pass(error: BaseException) -> bool:
-    return isinstance(error, UnknownOutcomeError | ServiceError)
-
-
 def _is_conflict(error: BaseException) -> bool:
     return isinstance(error, ClientError) and code_of(error) in CONFLICT
 
@@ -325,7 +288,7 @@ def _absent(error: ClientError, store: S3Store, key: str) -> Exception:
 # Whether a bucket keeps deleted objects.
 
 
-def explain_kept_versions(bucket: str) -> str | None:
+def explain_versions(bucket: str) -> str | None:
     """Return in words what a bucket (`s3://NAME`) keeps of replaced and deleted objects; None if it keeps nothing.
 
     If this host has no permission to ask, the text reports it and does not guess.

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
-from rivertwice.core import Place, ServiceError, is_one_command, is_s3, retry
+from rivertwice.core import Place, ServiceError, is_one_command, is_remote, retry
 from rivertwice.storage.blobs import BlobStore
 from rivertwice.storage.places import open_store
 from rivertwice.storage.sql import quoted
@@ -49,7 +49,7 @@ if is_one_command() and "pandas" not in sys.modules:
         sys.meta_path.remove(_NoPandas)
 
 
-# How delta-rs accesses a table: a folder directly, an address on S3 with options from the environment.
+# How delta-rs accesses a table: a folder directly, an address in an object store with options from the environment.
 
 _TIMEOUT = "60s"
 _LOG = "_delta_log"
@@ -64,11 +64,15 @@ def name_of(place: Place) -> str:
 def storage_options(place: Place) -> dict[str, str] | None:
     """Return delta-rs' options for a place; None for a folder.
 
-    The credentials are those that boto3 finds (environment, profile, instance). They are read again for every handle, because
-    they may be renewed meanwhile. They are passed in memory and never written.
+    The credentials of S3 are those that boto3 finds (environment, profile, instance). They are read again for every handle, because
+    they may be renewed meanwhile. They are passed in memory and never written. Those of other stores delta-rs finds itself.
     """
-    if not is_s3(place):
+    if not is_remote(place):
         return None
+    if not str(place).startswith("s3://"):
+        from rivertwice.storage.cloud import cloud_options
+
+        return {"timeout": _TIMEOUT, **cloud_options(place)}
     session = _session(tuple(sorted(item for item in os.environ.items() if item[0].startswith("AWS_"))))
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
     options = {"aws_region": session.region_name or "us-east-1", "timeout": _TIMEOUT}
@@ -92,15 +96,15 @@ def _session(variables: tuple[tuple[str, str], ...]) -> Any:
 
 
 def require_writable(place: Place) -> None:
-    """Probe the store of a place on S3 once per process: without conditional writes two commits could both win.
+    """Probe the object store of a place once per process: without conditional writes two commits could both win.
 
     Raises:
         ConfigError: the endpoint ignores conditions.
         ServiceError: the endpoint does not answer or refuses the credentials.
     """
-    if is_s3(place):
+    if is_remote(place):
         url = urlsplit(str(place))
-        open_store(f"s3://{url.netloc}/{url.path.strip('/').rpartition('/')[0]}".rstrip("/"))
+        open_store(f"{url.scheme}://{url.netloc}/{url.path.strip('/').rpartition('/')[0]}".rstrip("/"))
 
 
 def _read_log(place: str, newest: int, limit: int | None) -> list[dict[str, Any]]:
@@ -123,31 +127,31 @@ def _commit_info(store: BlobStore, version: int) -> dict[str, Any] | None:
 
 
 TRIES = 3
-"""Number of tries on S3: for a commit whose transactions prevent a second one, and for reads."""
+"""Number of tries in an object store: for a commit whose transactions prevent a second one, and for reads."""
 _T = TypeVar("_T")
 
 
 @contextmanager
 def explained(path: Place, doing: str) -> Iterator[None]:
-    """Name what is torn of a table's log; place and remedy if a table on S3 cannot be reached."""
+    """Name what is torn of a table's log; place and remedy if a table in an object store cannot be reached."""
     try:
         yield
     except (TableNotFoundError, CommitFailedError):
         raise
     except (DeltaError, OSError) as error:
-        if not is_s3(path) or "Kernel error" in str(error):
+        if not is_remote(path) or "Kernel error" in str(error):
             require_whole(path, error)
-        if not is_s3(path):
+        if not is_remote(path):
             raise
         message = (
             f"the table {path} could not be reached at {doing}: {str(error)[:600]}; the commit under way may or may not be "
-            "there, and the next start finds out; check AWS_ENDPOINT_URL and the credentials"
+            "there, and the next start finds out; check the store's address and the credentials"
         )
         raise ServiceError(message) from error
 
 
 def repeated(path: Place, doing: str, act: Callable[[dict[str, str] | None], _T]) -> _T:
-    """Call a function that only reads; retry it on S3, because delta-rs does not retry a body that breaks off (ran)."""
+    """Call a function that only reads; retry it in an object store, because delta-rs does not retry a body that breaks off (ran)."""
 
     def once() -> _T:
         options = storage_options(path)
@@ -240,10 +244,10 @@ class Snapshot:
     def history(self, limit: int | None) -> list[dict[str, Any]]:
         """Return the metadata of the newest `limit` commits.
 
-        On S3 the log is read here: delta-rs' own `history` holds Python's lock while it waits for the network (ran), and a
+        In an object store the log is read here: delta-rs' own `history` holds Python's lock while it waits for the network (ran), and a
         lease's renewal must not wait for it.
         """
-        if is_s3(self.place):
+        if is_remote(self.place):
             return _read_log(str(self.place), self.version, limit)
         return list(self.handle.history(limit))
 

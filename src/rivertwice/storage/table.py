@@ -28,7 +28,7 @@ from deltalake import (
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction
 
-from rivertwice.core import LostRaceError, Place, ServiceError, is_s3, retry
+from rivertwice.core import LostRaceError, Place, ServiceError, is_remote, retry
 from rivertwice.storage.places import open_store
 from rivertwice.storage.snapshot import TRIES, Snapshot, explained, name_of, require_writable, storage_options
 from rivertwice.storage.sql import Where, quoted
@@ -221,7 +221,7 @@ class Table:
     A writer that appends again and again keeps its handle between commits and brings it up to date, because opening a table reads
     all log entries since the last checkpoint of the log. But a handle that is brought up to date again and again holds what it
     learned in ever more pieces, and each commit reads all of them. So it is renewed where the log has a new checkpoint, from which
-    it is whole again (delta-rs 1.6: `bench/commits.py`). On S3 no handle is kept: it has the credentials with which it was opened,
+    it is whole again (delta-rs 1.6: `bench/commits.py`). In an object store no handle is kept: it has the credentials with which it was opened,
     and they may be renewed.
     """
 
@@ -260,7 +260,7 @@ class Table:
 
         Opening a table reads all entries since its log's last checkpoint, up to a hundred. A handle that was used before needs
         only those that came since, and none if the log is what it was. If anything else was done to the log, the table is opened.
-        After a block that fails the handle is not used again. On S3 none is kept.
+        After a block that fails the handle is not used again. In an object store none is kept.
         """
         mark = self.mark()  # before the handle: a commit in between makes the next reader bring it up to date
         with _LOCK:
@@ -288,11 +288,11 @@ class Table:
     # How it looks from outside, at low cost.
 
     def mark(self) -> LogFingerprint | None:
-        """Return what the table's log is made of now; None on S3, where it would cost an opening."""
+        """Return what the table's log is made of now; None in an object store, where it would cost an opening."""
         return LogFingerprint.of(self.place) if isinstance(self.place, Path) else None
 
     def newest_commit(self) -> int:
-        """Return the newest commit in the log, -1 if there is none. Costs one directory listing, on S3 one opening."""
+        """Return the newest commit in the log, -1 if there is none. Costs one directory listing, in an object store one opening."""
         if isinstance(self.place, Path):
             return newest_entry(self.place)
         opened = self.open()
@@ -302,7 +302,7 @@ class Table:
         """Return a number that changes with every commit; -1 if the table does not exist.
 
         In a folder it is the time of the log's last change, with the precision of the file system's clock. Two commits within
-        one tick look like one, so a caller that waits for a change must also check at times without it. On S3 it is the version.
+        one tick look like one, so a caller that waits for a change must also check at times without it. In an object store it is the version.
         """
         if not isinstance(self.place, Path):
             return self.newest_commit()
@@ -314,7 +314,7 @@ class Table:
     def broken_files(self) -> list[tuple[Path, str]]:
         """Return the damaged data files of a table in a folder, each with the damage: missing, or another size than in the log.
 
-        On S3 an object is written whole, so it is not checked.
+        In an object store an object is written whole, so it is not checked.
         """
         place = self.place
         opened = self.open() if isinstance(place, Path) else None
@@ -532,7 +532,7 @@ class Table:
     ) -> int:
         """Append rows in one commit and return the table's new version, once the commit is safe from a power loss.
 
-        On S3 the answer to a commit may be lost; then the client tries again and loses against its own commit. So every commit
+        In an object store the answer to a commit may be lost; then the client tries again and loses against its own commit. So every commit
         has a nonce, and a writer that lost first checks whether the winner was its own commit.
 
         Args:
@@ -549,8 +549,8 @@ class Table:
 
         Raises:
             LostRaceError: another writer committed a conflicting change first; nothing was written.
-            ServiceError: S3 did not answer; the caller must check whether the commit exists.
-            ConfigError: the S3 endpoint ignores conditional writes.
+            ServiceError: the object store did not answer; the caller must check whether the commit exists.
+            ConfigError: the store ignores conditional writes.
         """
 
         def write(target: Snapshot | None, properties: CommitProperties) -> bool:
@@ -715,7 +715,7 @@ class Table:
         require_writable(self.place)
         nonce = uuid.uuid4().hex
         properties = commit_properties({**(metadata or {}), NONCE: nonce}, transactions)
-        tries = TRIES if transactions and is_s3(self.place) else 1
+        tries = TRIES if transactions and is_remote(self.place) else 1
 
         def commit() -> int:
             try:
@@ -793,7 +793,7 @@ class Table:
         """Return a version of a table that was just created, by us or by another writer at the same moment.
 
         Raises:
-            ServiceError: S3 did not answer, and the table does not exist.
+            ServiceError: the object store did not answer, and the table does not exist.
         """
         try:
             with explained(self.place, "creating it"):

@@ -6,7 +6,7 @@ is made. A file that a commit within the retention names is never removed.
 
 A torn entry of a log cannot be restored, so an empty commit takes its place and the log is complete again. The rows of the lost commit
 are then missing by name, and a caller that knows them writes them again. A torn checkpoint is taken out: readers use the one before it,
-or the entries. No file is deleted: damaged files are set aside. On S3 only checkpoints are taken out.
+or the entries. No file is deleted: damaged files are set aside. In an object store only checkpoints are taken out.
 """
 
 from __future__ import annotations
@@ -306,7 +306,7 @@ class TableCare:
         and the table no longer exists.
 
         Args:
-            torn: what is torn of the log; on S3 checkpoints alone.
+            torn: what is torn of the log; in an object store checkpoints alone.
             now: the instant in the new entries.
             files: the folder with the data files, if it is not the table's.
 
@@ -319,7 +319,7 @@ class TableCare:
                 _take_out(self.place, name, aside)
         table = self.place
         for torn_entry in (each for each in torn if not each.is_checkpoint):
-            assert isinstance(table, Path), "an entry on S3 is written whole"
+            assert isinstance(table, Path), "an entry in an object store is written whole"
             path = entry_path(table, torn_entry.version)
             entry = _first_entry(files or table) if torn_entry.is_first else _commit_of_nothing(now)
             if entry is None:
@@ -443,7 +443,7 @@ def _describe_mended(torn: Sequence[TornEntry]) -> str:
 
 
 def _take_out(table: Place, name: str, aside: Path | None) -> None:
-    """Move a file of the log to `aside`; on S3 its bytes. An absent one is not an error."""
+    """Move a file of the log to `aside`; in an object store its bytes. An absent one is not an error."""
     if isinstance(table, Path):
         path = table / LOG / name
         if path.exists():

@@ -29,7 +29,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import pyarrow.types as types
 
-from rivertwice.core import Place, is_s3
+from rivertwice.core import Place, is_remote
 from rivertwice.storage.places import local_files, open_store
 from rivertwice.storage.snapshot import Snapshot, explained, storage_options
 
@@ -146,16 +146,16 @@ class TableFiles:
                 yield batch
 
     def copies(self, uris: Sequence[str], cache: Path) -> list[str]:
-        """Return a local path for each of some files; files on S3 are downloaded into `cache` once."""
+        """Return a local path for each of some files; files in an object store are downloaded into `cache` once."""
         return local_files(uris, cache)
 
     def are_read_by_executors(self, spark: SparkSession) -> bool:
-        """Say whether the files cannot be handed to Spark by their path: they are on S3, and executors on other hosts.
+        """Say whether the files cannot be handed to Spark by their path: they are in an object store, and executors run on other hosts.
 
-        In a local session Spark's own reader reads the files, those on S3 from copies on this disk. Executors on other hosts do not
-        see this disk: there they read files on S3 themselves, through our own client and the credentials of their environment.
+        In a local session Spark's own reader reads the files, those in an object store from copies on this disk. Executors on other hosts do not
+        see this disk: there they read files in an object store themselves, through our own client and the credentials of their environment.
         """
-        return is_s3(self.place) and not str(spark.sparkContext.master).startswith("local")
+        return is_remote(self.place) and not str(spark.sparkContext.master).startswith("local")
 
     def frame(
         self, spark: SparkSession, schema: StructType, cache: Path, *, uris: Collection[str] | None = None
@@ -164,7 +164,7 @@ class TableFiles:
 
         Args:
             schema: columns to return; one that a file lacks is null.
-            cache: folder for copies of files on S3 in a local session.
+            cache: folder for copies of files in an object store in a local session.
             uris: full names of the files to read, of those that the version has; None: all.
         """
         if self.are_read_by_executors(spark):
@@ -293,6 +293,10 @@ def _equals(field: pa.Field, value: Any) -> pc.Expression:
 def _filesystem(place: Place) -> pafs.FileSystem:
     if isinstance(place, Path):
         return pafs.SubTreeFileSystem(str(place), pafs.LocalFileSystem())
+    if not place.startswith("s3://"):
+        from rivertwice.storage.cloud import file_system
+
+        return file_system(place)
     options = storage_options(place) or {}
     endpoint = options.get("aws_endpoint", "")
     scheme, _, address = endpoint.rpartition("://")

@@ -217,7 +217,7 @@ def describe_torn(table: Place, torn: Sequence[TornEntry]) -> str:
 
 
 def require_whole(path: Place, cause: BaseException | None = None) -> None:
-    """Check that nothing is torn of a table's log; on S3, where an object is written whole, only if the table cannot be opened.
+    """Check that nothing is torn of a table's log; in an object store, where an object is written whole, only if the table cannot be opened.
 
     Args:
         cause: why it could not be opened; its checkpoints are read whole then.

@@ -294,7 +294,7 @@ def is_due(last: Record, commit: int, now: datetime) -> bool:
 def keep_up_if_due(
     home: PipelineHome, *, since: datetime, now: datetime, verdicts_kept: timedelta = VERDICTS_KEPT
 ) -> list[UpkeepState]:
-    """Do the upkeep of a pipeline's tables if it is due. A look that finds it is not costs one listing of a log, on S3 one opening.
+    """Do the upkeep of a pipeline's tables if it is due. A look that finds it is not costs one listing of a log, in an object store one opening.
 
     Args:
         since: the caller's first look; a pipeline without a record counts as new then.

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rivertwice.backfill import list_backfills, read_audit
-from rivertwice.core import PipelineHome, Place, RequestError, from_ms, is_s3, to_iso
+from rivertwice.core import PipelineHome, Place, RequestError, from_ms, is_remote, to_iso
 from rivertwice.definition import load_bundle_definition
 from rivertwice.storage import Table, TableCare, TornEntry
 from rivertwice.stream import stream_app
@@ -70,7 +70,7 @@ def as_mended(
         torn: dict[str, Sequence[TornEntry]] = {}
         broken: dict[str, Sequence[tuple[str, str]]] = {}
         for name, table in all_tables(home).items():
-            assert isinstance(table, Path), "tables on S3 have no folder"
+            assert isinstance(table, Path), "tables in an object store have no folder"
             view = shared / "tables" / name
             view.parent.mkdir(parents=True, exist_ok=True)
             entries = TableCare(table).find_torn(decode=True)
@@ -104,10 +104,10 @@ def _again(table: Path, torn: Sequence[TornEntry], broken: Sequence[Path], view:
 def find_damage(home: PipelineHome, now: datetime) -> Findings:
     """Return the damages of a pipeline's tables.
 
-    On S3 an object is written whole or not at all, so only what keeps a table from being opened is looked for: an object that was
+    In an object store an object is written whole or not at all, so only what keeps a table from being opened is looked for: an object that was
     deleted or replaced.
     """
-    if is_s3(home.tables.root):
+    if is_remote(home.tables.root):
         found = {name: TableCare(table).find_torn(decode=True) for name, table in all_tables(home).items()}
         torn = {name: entries for name, entries in found.items() if entries}
         return Findings(torn, damages=_describe_logs(home.root.name, torn, {}, on_s3=True))
@@ -115,14 +115,14 @@ def find_damage(home: PipelineHome, now: datetime) -> Findings:
 
 
 def require_damage_on_s3(home: PipelineHome, findings: Findings) -> None:
-    """Refuse to look further at tables on S3.
+    """Refuse to look further at tables in an object store.
 
     Raises:
         RequestError: they can be opened, so a repair can do nothing about them.
     """
-    if is_s3(home.tables.root) and not findings.anything:
+    if is_remote(home.tables.root) and not findings.anything:
         message = (
-            f"the tables of {home.root.name} are on S3 ({home.tables.root}) and can be opened: there an object is written whole or not at "
+            f"the tables of {home.root.name} are in an object store ({home.tables.root}) and can be opened: there an object is written whole or not at "
             f"all, and rows that are gone were deleted; `rivertwice reconcile {home.root.name}` names them, a backfill "
             "computes them again"
         )

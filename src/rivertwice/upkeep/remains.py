@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 
-from rivertwice.core import PipelineHome, Place, Settings, is_s3
+from rivertwice.core import PipelineHome, Place, Settings, is_remote
 from rivertwice.definition import Definition
 from rivertwice.deliver import AsideEntry, AsideStore, only_deliverer, rename_asked, sinks_with_aside
 from rivertwice.savepoint import Savepoint, list_savepoints
@@ -71,9 +71,9 @@ def mask_file(path: Path, value: str) -> int:
 
 
 def forget_copies(settings: Settings, tables: Iterable[Place]) -> None:
-    """Delete this host's copies of tables on S3; they are fetched again when they are read."""
+    """Delete this host's copies of tables in object stores; they are fetched again when they are read."""
     for table in tables:
-        if is_s3(table):
+        if is_remote(table):
             url = urlsplit(str(table))
             shutil.rmtree(settings.home / "cache" / url.netloc / url.path.strip("/"), ignore_errors=True)
 
@@ -91,11 +91,11 @@ def describe_left(
         remains += [f"{name}: {path.relative_to(home.root)}" for path in _files_with(files_below(home.root), value)]
     own = [settings.home / "alerts.jsonl", *files_below(settings.home / "agent")]
     remains += [str(path.relative_to(settings.home)) for path in _files_with(own, value)]
-    return remains + _on_s3(tables)
+    return remains + _in_stores(tables)
 
 
-def _on_s3(tables: Sequence[Place]) -> list[str]:
-    buckets = sorted({f"s3://{urlsplit(str(table)).netloc}" for table in tables if is_s3(table)})
+def _in_stores(tables: Sequence[Place]) -> list[str]:
+    buckets = sorted({"/".join(str(table).split("/")[:3]) for table in tables if is_remote(table)})
     if not buckets:
         return []
     from rivertwice.storage import explain_kept_versions

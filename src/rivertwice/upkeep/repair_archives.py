@@ -286,7 +286,7 @@ def _repair(
     progress: Progress,
 ) -> list[str]:
     place = settings.archive(damage.topic)
-    assert isinstance(place, Path), "archives on S3 are not checked"
+    assert isinstance(place, Path), "archives in an object store are not checked"
     if damage.erased:
         return []
     done = []

@@ -347,7 +347,7 @@ def _mend(
             done.append(f"{name}: {rows.num_rows} rows written again from its own data files")
     for name, files in findings.broken.items():
         place = tables[name]
-        assert isinstance(place, Path), "data files on S3 are not checked"
+        assert isinstance(place, Path), "data files in an object store are not checked"
         dropped = TableCare(place).drop_files([Path(path) for path, _ in files], aside / name)
         done.append(f"{name}: {dropped} data files taken out")
     return done

@@ -62,7 +62,7 @@ def test_places_are_parsed_joined_and_named():
     assert below(Path("/a"), "b") == Path("/a/b")
     assert (name_of("s3://bucket/a/changelog"), name_of(Path("/a/ledger"))) == ("changelog", "ledger")
     with pytest.raises(ConfigError, match="is not a place"):
-        parse_place("gs://bucket")
+        parse_place("gcs://bucket")
 
 
 def test_only_a_table_on_s3_gets_options_and_http_only_by_its_endpoint(monkeypatch):
