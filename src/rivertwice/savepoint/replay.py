@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 
-from rivertwice.core import CheckpointError, Deadline, Measured, Progress, ReplayMismatchError, Settings
+from rivertwice.core import Deadline, Measured, Progress, ReplayMismatchError, Settings
 from rivertwice.definition import Definition
 from rivertwice.engine import RowsOf, batch_rows, compile_stream
 from rivertwice.savepoint.plan import ReplayTopics, count_one_run, plan_watermarks
+from rivertwice.savepoint.state_files import put_text, repartition_state
 from rivertwice.stream import (
     KnownVersions,
     kafka_stream,
@@ -42,86 +42,6 @@ from rivertwice.timeline import LedgerRow, digest_rows, rule_of
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
-
-
-# Rewrite the state of a checkpoint at rest into another number of partitions, with Spark's own offline tool (4.2 and later).
-#
-# The tool reads the state after the last batch N, writes each new partition as one snapshot, and records that as a batch N+1 without
-# records. The ledger has no such batch: it would shift the numbers of all later ones. So the result takes the place of batch N. The
-# snapshots get the version of N, `offsets/N` gets the new number, `commits/N` names the new snapshots, and the files of the old layout are
-# removed. Everything that Spark derives from N (offsets, watermarks) stays as it was.
-#
-# It works on a copy that nothing else uses; an interrupted one is thrown away.
-
-_METADATA = "_metadata"
-_LOGS = ("offsets", "commits")
-
-
-def repartition_state(spark: SparkSession, checkpoint: Path, batch: int, partitions: int) -> bool:
-    """Rewrite the state after `batch`, the checkpoint's last one; return False if it has this number already, or none.
-
-    Args:
-        spark: a session; it starts no query.
-        checkpoint: a copy at rest, planned and finished up to `batch`.
-        partitions: the new number, at least 1.
-
-    Raises:
-        CheckpointError: Spark cannot rewrite this state; the copy must not be used.
-    """
-    planned = checkpoint / "offsets" / str(batch)
-    text = planned.read_text()
-    if partitions_of(text) in (None, partitions):
-        return False
-    before = _state_files(checkpoint)
-    _run_tool(spark, checkpoint, batch, partitions)
-    for path in before:
-        path.unlink()
-    for path in _state_files(checkpoint):
-        renamed = name_of_version(path.name, batch + 2, batch + 1)  # a batch N makes the version N+1
-        if renamed is not None:
-            path.rename(path.with_name(renamed))
-    _replace(planned, with_partitions(text, partitions))
-    _replace(checkpoint / "commits" / str(batch), (checkpoint / "commits" / str(batch + 1)).read_text())
-    for log in _LOGS:
-        for name in (str(batch + 1), f".{batch + 1}.crc"):
-            (checkpoint / log / name).unlink(missing_ok=True)
-    return True
-
-
-def name_of_version(name: str, version: int, wanted: int) -> str | None:
-    """Return the name that a file of a state's version has as another version, or None if it is not such a file. Pure."""
-    hidden = "." if name.startswith(".") else ""
-    number, mark, rest = name.removeprefix(".").partition("_")
-    return f"{hidden}{wanted}_{rest}" if mark and number == str(version) else None
-
-
-def _run_tool(spark: SparkSession, checkpoint: Path, batch: int, partitions: int) -> None:
-    from pyspark.sql.streaming.query import StreamingCheckpointManager
-
-    session: object = spark._jsparkSession
-    try:
-        manager = StreamingCheckpointManager(session.streamingCheckpointManager())  # type: ignore[attr-defined]
-        manager.repartition(str(checkpoint), partitions)
-    except (Py4JError, PySparkException) as error:
-        first_line = str(error).strip().partition("\n")[0][:400]
-        message = (
-            f"Spark cannot rewrite the state after batch {batch} into {partitions} partitions ({first_line}); nothing that is served "
-            "changed; give the operation up (`rivertwice upgrade NAME --abandon`), then put stream.shuffle_partitions back, or run a "
-            "changed definition as a new version, which begins with its own number (`rivertwice upgrade NAME --new-version`)"
-        )
-        raise CheckpointError(message) from error
-
-
-def _state_files(checkpoint: Path) -> list[Path]:
-    """Return the files of the state itself, without the descriptions of its operators and schemas."""
-    state = checkpoint / "state"
-    files = (path for path in state.rglob("*") if path.is_file())
-    return [path for path in files if _METADATA not in path.relative_to(state).parts]
-
-
-def _replace(path: Path, text: str) -> None:
-    (path.parent / f".{path.name}.crc").unlink(missing_ok=True)  # of other bytes
-    path.write_text(text)
 
 
 _log = logging.getLogger(__name__)
@@ -367,18 +287,13 @@ def _show_changes(checkpoint: Path, rows: Sequence[LedgerRow]) -> None:
         if number is not None and path.exists():
             text = path.read_text()
             if partitions_of(text) not in (None, number):
-                _put(path, with_partitions(text, number))
+                put_text(path, with_partitions(text, number))
 
 
 def put_offsets(checkpoint: Path, row: LedgerRow, override: ReplayTopics | None) -> None:
     """Put a batch's recorded offsets in place; an existing checksum file belongs to other bytes and is deleted."""
     text = row.offsets_text if override is None else override.shift_text(row.offsets_text)
-    _put(checkpoint / "offsets" / str(row.batch), text)
-
-
-def _put(path: Path, text: str) -> None:
-    (path.parent / f".{path.name}.crc").unlink(missing_ok=True)
-    path.write_text(text)
+    put_text(checkpoint / "offsets" / str(row.batch), text)
 
 
 def _shift_checkpoint(checkpoint: Path, batch: int, override: ReplayTopics, aside: Path) -> None:
@@ -389,7 +304,7 @@ def _shift_checkpoint(checkpoint: Path, batch: int, override: ReplayTopics, asid
         path = checkpoint / "offsets" / str(number)
         if path.exists():
             shutil.copyfile(path, aside / path.name)
-            _put(path, override.shift_text(path.read_text()))
+            put_text(path, override.shift_text(path.read_text()))
     if (checkpoint / "sources").exists():
         (checkpoint / "sources").rename(aside / "sources")
 
@@ -399,7 +314,7 @@ def _unshift_checkpoint(checkpoint: Path, aside: Path) -> None:
     if (aside / "sources").exists():
         (aside / "sources").rename(checkpoint / "sources")
     for path in aside.iterdir():
-        _put(checkpoint / "offsets" / path.name, path.read_text())
+        put_text(checkpoint / "offsets" / path.name, path.read_text())
     shutil.rmtree(aside)
 
 
