@@ -31,7 +31,6 @@ from rivertwice.engine import (
     ColdRunError,
     ResidentSpark,
     address_of,
-    connector_jars,
     engine_folder,
     java_env,
     keep_spark,
@@ -86,7 +85,7 @@ class Basis:
 def look_at_basis(env: Mapping[str, str], python: str) -> Basis:
     """Return what an engine would begin with now."""
     settings = Settings.from_env(env)
-    jars = connector_jars(settings)
+    jars = settings.connector_jars
     return Basis(
         python=python,
         code=(

@@ -8,7 +8,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -47,11 +46,6 @@ def watermark_confs(definition: DefinitionFile) -> dict[str, str]:
     return {"spark.sql.streaming.multipleWatermarkPolicy": definition.watermark_policy}
 
 
-def connector_jars(settings: Settings) -> list[Path]:
-    """Return the Kafka connector's jars, sorted; empty if set-up has not downloaded them."""
-    return sorted(settings.spark_jars.glob("*.jar"))
-
-
 def spark_session(
     settings: Settings,
     app_name: str,
@@ -81,7 +75,7 @@ def spark_session(
         if settings.spark_is_local:
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         os.environ.update(java_env(settings))  # a machine without Java uses the one that set-up downloaded
-        jars = connector_jars(settings)
+        jars = settings.connector_jars
         if not jars:
             logger.warning("no jars in %s, so Spark cannot read Kafka; run `rivertwice setup`", settings.spark_jars)
         confs |= start_confs(settings, jars)
