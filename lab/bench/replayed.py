@@ -4,7 +4,7 @@
 
 A stream of batches of 12 records runs once for each number of batches, and its home is kept in the folder. Each run is
 `rivertwice savepoint restore NAME --from-beginning --yes` over a fresh copy of that home, in its own process, without the warm engine; with
-`--planned` that restore. CPU-seconds are those of its process tree.
+`--planned` it is that restore. CPU-seconds are those of its process tree.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import os
 import shutil
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from lab.bench.measure import run_measured
@@ -42,7 +43,7 @@ def prepare(folder: Path, name: str, bootstrap: str, batches: int) -> None:
     print(f"{name}: {len(rows)} batches, {sum(row.read for row in rows)} records", flush=True)
 
 
-def measure(folder: Path, name: str, bootstrap: str, tree: Path, way: str) -> str:
+def measure(folder: Path, name: str, bootstrap: str, tree: Path, way: Sequence[str]) -> str:
     """Restore over a copy of the home by one checkout; return a line of the report."""
     run = folder / "runs" / f"{name}-{time.time_ns()}"
     shutil.copytree(folder / name / "home", run / "home")
@@ -54,7 +55,7 @@ def measure(folder: Path, name: str, bootstrap: str, tree: Path, way: str) -> st
         "RIVERTWICE_SPARK_MASTER": "local[2]",
     }
     command = [sys.executable, "-m", "rivertwice.cli.main", "--project", str(folder / name / "project")]
-    command += ["--home", str(run / "home"), "savepoint", "restore", name, way, "--yes"]
+    command += ["--home", str(run / "home"), "savepoint", "restore", name, *way, "--yes"]
     cost = run_measured(command, env, run / "log")
     shutil.rmtree(run)
     return f"{cost.wall_s:.1f} s, {cost.cpu_s:.1f} CPU-s, load {os.getloadavg()[0]:.1f}"
@@ -78,7 +79,7 @@ def main() -> None:
             prepare(arguments.folder, name, broker.bootstrap, batches)
             for _ in range(arguments.rounds):
                 for label, tree in trees.items():
-                    way = "--planned" if arguments.planned else "--from-beginning"
+                    way = ["--planned", "--unproved"] if arguments.planned else ["--from-beginning"]
                     print(
                         f"{name}, {label}: {measure(arguments.folder, name, broker.bootstrap, tree, way)}", flush=True
                     )
