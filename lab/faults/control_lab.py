@@ -15,7 +15,6 @@ from lab.faults.events import EventPlan
 from lab.faults.lab import Lab
 from lab.faults.steps import Steps
 from rivertwice.core.settings import Settings
-from rivertwice.engine.jvm import connector_jars
 
 RETRIES = 2
 """Like Airflow's `retries`: how often a failed start is repeated before a person looks at it."""
@@ -59,7 +58,7 @@ class ControlLab(Lab):
 
     def command(self, *, until_end: bool, settings: Settings) -> list[str]:
         """Return the job's command line."""
-        jars = ",".join(str(jar) for jar in connector_jars(self.settings))
+        jars = ",".join(str(jar) for jar in self.settings.connector_jars)
         command = [sys.executable, "-m", "lab.control", "--jars", jars, "--topic", self.topic]
         command += ["--bootstrap", settings.bootstrap_servers(), "--folder", str(self.folder_of_job)]
         return [*command, "--until-idle"] if until_end else command

@@ -29,13 +29,13 @@ from rivertwice.definition.avro import prefixed
 from rivertwice.definition.definition import Definition
 from rivertwice.definition.fingerprint import fingerprint_of
 from rivertwice.definition.protobuf_read import encode_proto
+from rivertwice.engine.batch_marks import BatchMarks
 from rivertwice.engine.cases import RAW_ARROW, RAW_SCHEMA, decode_views
 from rivertwice.engine.compile import batch_rows, compile_stream
 from rivertwice.engine.decode import decode
 from rivertwice.engine.relations import accepted
 from rivertwice.log.addresses import Part, Parts, of_topic
 from rivertwice.reconcile.assess import RederivedLedger, gather_evidence
-from rivertwice.reconcile.derive import batch_marks, tag_batches
 from rivertwice.reconcile.evidence import Evidence, StatefulEvidence
 from rivertwice.reconcile.judged import count_records, draw_balance
 from rivertwice.reconcile.kinds import Judge, JudgeInput, judge_of
@@ -207,10 +207,9 @@ def run_histories(
         chain = derive_chain(counts, [delay_ms] * len(ranges))
     raw = spark.read.schema(RAW_SCHEMA).parquet(str(folder / "log"))
     tagged = {
-        view: tag_batches(
-            decoded.drop("_key", "_value", "_headers"),
-            batch_marks(spark, [of_topic(batch, definition.sources[view].topic) for batch in ranges]),
-        ).cache()
+        view: BatchMarks.of(spark, enumerate(of_topic(batch, definition.sources[view].topic) for batch in ranges))
+        .tag(decoded.drop("_key", "_value", "_headers"))
+        .cache()
         for view, decoded in decode_views(definition, raw).items()
     }
     derived = RederivedLedger(ranges, by_partition, counts, chain, [])

@@ -22,7 +22,7 @@ from rivertwice.savepoint.feed import session_of
 from rivertwice.savepoint.operations.upgrade import show_upgrade, upgrade_stream
 from rivertwice.savepoint.plan import load_state_definition
 from rivertwice.savepoint.proof import canonical_state, read_state
-from rivertwice.savepoint.replay import repartition_state
+from rivertwice.savepoint.state_files import repartition_state
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.stream.checkpoint import partitions_of
 from rivertwice.timeline.lineage import Timeline, path_ledger

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from rivertwice.engine.batch_marks import BatchMarks
 from rivertwice.log.addresses import OffsetRanges
-from rivertwice.reconcile.derive import batch_marks, tag_batches
 from rivertwice.reconcile.gaps import GAP_INDEX
 
 pytestmark = pytest.mark.spark
@@ -24,7 +24,7 @@ def tagged(
             "_offset": pa.array([o for _, o in records], pa.int64()),
         }
     )
-    rows = tag_batches(spark.createDataFrame(table), batch_marks(spark, ranges)).toArrow().to_pylist()
+    rows = BatchMarks.of(spark, enumerate(ranges)).tag(spark.createDataFrame(table)).toArrow().to_pylist()
     assert len(rows) == len(records)
     return {(row["_partition"], row["_offset"]): row["_index"] for row in rows}
 
@@ -60,7 +60,7 @@ def test_tags_equal_a_search_through_random_ranges(spark: SparkSession, seed: in
 def test_no_record_is_sorted_or_moved_to_find_its_batch(spark: SparkSession) -> None:
     records = spark.range(100).selectExpr("cast(id % 2 as int) as _partition", "id as _offset")
     ranges: list[OffsetRanges] = [{0: (0, 50), 1: (0, 50)}, {0: (50, 100), 1: (50, 100)}]
-    rows = tag_batches(records, batch_marks(spark, ranges))
+    rows = BatchMarks.of(spark, enumerate(ranges)).tag(records)
     plan = rows._jdf.queryExecution().executedPlan().toString()
     assert "BroadcastHashJoin" in plan
     assert "Sort" not in plan
@@ -78,8 +78,8 @@ def test_a_record_outside_all_ranges_belongs_to_no_batch(spark: SparkSession) ->
 
 def test_a_gap_that_was_skipped_has_an_index_of_its_own(spark: SparkSession) -> None:
     table = pa.table({"_partition": pa.array([0] * 6, pa.int32()), "_offset": pa.array(range(6), pa.int64())})
-    marks = batch_marks(spark, [{0: (0, 2)}, {0: (4, 6)}], [{0: (2, 4)}])
-    rows = tag_batches(spark.createDataFrame(table), marks).orderBy("_offset").toArrow().to_pylist()
+    marks = BatchMarks.of(spark, [(0, {0: (0, 2)}), (1, {0: (4, 6)}), (GAP_INDEX, {0: (2, 4)})])
+    rows = marks.tag(spark.createDataFrame(table)).orderBy("_offset").toArrow().to_pylist()
     assert [row["_index"] for row in rows] == [0, 0, GAP_INDEX, GAP_INDEX, 1, 1]
 
 

@@ -518,6 +518,11 @@ class Settings:
         return self.build / "jars" / "spark"
 
     @property
+    def connector_jars(self) -> list[Path]:
+        """The Kafka connector's jars, sorted; empty if set-up has not downloaded them."""
+        return sorted(self.spark_jars.glob("*.jar"))
+
+    @property
     def broker_jars(self) -> Path:
         """Folder of the broker's jars."""
         return self.build / "jars" / "broker"

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rivertwice.engine.batch_marks import BatchMarks
     from rivertwice.engine.case_files import Case
-    from rivertwice.engine.cases import RAW_SCHEMA, diff_case, run_case, run_cases
+    from rivertwice.engine.cases import RAW_SCHEMA, diff_rows, run_case, run_cases
     from rivertwice.engine.checked import check_bundle, judge_folder, read_verdict
     from rivertwice.engine.class_archive import train_archive
     from rivertwice.engine.compile import (
+        aggregate_functions,
         batch_rows,
         compile_batch,
         compile_sources,

@@ -95,15 +95,6 @@ def diff_rows(definition: Definition, mode: str, expected: list[Row], actual: li
     return lines
 
 
-def diff_case(definition: Definition, expected: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
-    """Return one sentence per difference between what a case expects and what was found: its rows by `batch` and `stream`, its `dead`."""
-    return [
-        *diff_rows(definition, "batch", expected["batch"], found["batch"]),
-        *diff_rows(definition, "stream", expected["stream"], found["stream"]),
-        *diff_names("dead", expected["dead"], found["dead"]),
-    ]
-
-
 def newest_rows(definition: Definition, batches: list[list[Row]]) -> list[Row]:
     """Return the rows that count among those that a stream emitted, micro-batch by micro-batch.
 

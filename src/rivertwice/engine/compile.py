@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from rivertwice.core import DefinitionError
@@ -10,6 +10,7 @@ from rivertwice.definition import Definition
 from rivertwice.engine.compilers import compiler_of
 from rivertwice.engine.decode import ADDRESS, decode
 from rivertwice.engine.interval_rows import RowsOf, VersionsAt, no_versions
+from rivertwice.engine.plan_check import find_functions
 from rivertwice.engine.relations import accepted_branches, rows_schema, transform
 from rivertwice.engine.row_errors import NO_CHECKS, RowChecks, find_key_columns, find_row_checks
 from rivertwice.engine.views import fast_plan
@@ -19,7 +20,14 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-def compile_stream(spark: SparkSession, definition: Definition, raw: DataFrame, *, observe: bool = True) -> DataFrame:
+def compile_stream(
+    spark: SparkSession,
+    definition: Definition,
+    raw: DataFrame,
+    *,
+    observe: bool = True,
+    only: Callable[[DataFrame], DataFrame] | None = None,
+) -> DataFrame:
     """Return the streaming result of `raw` (Kafka's columns), to be written in append mode.
 
     Each micro-batch has two observations: `rt_read` (read, bad, digest) and `rt_accepted` (accepted, min_event_ms, max_event_ms).
@@ -29,9 +37,12 @@ def compile_stream(spark: SparkSession, definition: Definition, raw: DataFrame, 
 
     Args:
         spark: the session that `raw` belongs to.
+        only: gives those of the accepted rows, which have moved the watermark, that are computed; None: all.
     """
     checks = {view: row_checks(spark, definition, view) for view in definition.streams}
     branches = accepted_branches(definition, raw, checks, observe=observe)
+    if only is not None:
+        branches = {view: only(rows) for view, rows in branches.items()}
     return compiler_of(definition).stream(spark, definition, branches)
 
 
@@ -122,6 +133,11 @@ def compile_sources(spark: SparkSession, definition: Definition, rows: Mapping[s
 def compile_batch(spark: SparkSession, definition: Definition, accepted_rows: DataFrame) -> DataFrame:
     """Return the result of the same transform over `accepted_rows` of the one source (no intervals): all or any subset."""
     return compiler_of(definition).batch(spark, definition, {definition.source[0]: accepted_rows})
+
+
+def aggregate_functions(spark: SparkSession, definition: Definition) -> set[tuple[str, str]]:
+    """Return which aggregate functions the transform uses, by Spark's class names, each with the type of its first argument."""
+    return find_functions(_over_no_rows(spark, definition))
 
 
 def result_schema(spark: SparkSession, definition: Definition) -> StructType:

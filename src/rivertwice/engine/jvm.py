@@ -117,14 +117,9 @@ _NAMES = (
 """Variables that Spark, Java, or a package reads when it starts."""
 
 
-def connector_jars(settings: Settings) -> list[Path]:
-    """Return the Kafka connector's jars, sorted; empty if set-up has not downloaded them."""
-    return sorted(settings.spark_jars.glob("*.jar"))
-
-
 def jvm_basis(settings: Settings, env: Mapping[str, str]) -> dict[str, Any]:
     """Return what a JVM begins with and cannot change: its settings (`confs`), variables (`env`), and `jars` with size and time of change."""
-    jars = connector_jars(settings)
+    jars = settings.connector_jars
     return {
         "confs": {**start_confs(settings, jars), "java": java_env(settings, env)["JAVA_HOME"]},
         # Java's folder is among the settings.

@@ -146,6 +146,18 @@ def unfit_keys(frame: DataFrame, keys: Sequence[str], event_time: str) -> dict[s
     return reasons
 
 
+def find_functions(frame: DataFrame) -> set[tuple[str, str]]:
+    """Return the classes of the aggregate functions in the plan of `frame`, each with the type of its first argument."""
+    found = set()
+    for node in tree(plan_of(frame)):
+        for _, expression in placed_expressions(node):
+            if class_of(expression) == "AggregateExpression":
+                function = expression.aggregateFunction()
+                arguments = list(items(function.children()))
+                found.add((class_of(function), str(arguments[0].dataType().typeName()) if arguments else ""))
+    return found
+
+
 def refusal_of_expression(expression: Any) -> FunctionRefusal | None:
     """Return why an expression of a plan is refused, or None."""
     name = class_of(expression)

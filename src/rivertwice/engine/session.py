@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from rivertwice.core import Deadline, Settings, is_one_command, shows_stacks
 from rivertwice.definition import DefinitionFile
 from rivertwice.engine.java import java_env
-from rivertwice.engine.jvm import QUICK_JVM, connector_jars, is_quick, start_confs
+from rivertwice.engine.jvm import QUICK_JVM, is_quick, start_confs
 
 logger = logging.getLogger(__name__)
 _STATE = "spark.sql.streaming.stateStore"
@@ -83,7 +83,7 @@ def spark_session(
         if settings.spark_is_local:
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         os.environ.update(java_env(settings))  # a machine without Java uses the one that set-up downloaded
-        jars = connector_jars(settings)
+        jars = settings.connector_jars
         if not jars:
             logger.warning("no jars in %s, so Spark cannot read Kafka; run `rivertwice setup`", settings.spark_jars)
         confs |= start_confs(settings, jars)

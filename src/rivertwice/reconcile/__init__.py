@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rivertwice.reconcile.acknowledgements import acknowledge, end_acknowledgement, read_acknowledgements
-    from rivertwice.reconcile.derive import batch_marks, read_spans, tag_batches
+    from rivertwice.reconcile.derive import read_spans
     from rivertwice.reconcile.gate import DEAD_SHARE
     from rivertwice.reconcile.kinds.tumbling_hopping import emitted_by
     from rivertwice.reconcile.model import SERVED, RowColumns

@@ -5,21 +5,18 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from pyspark import StorageLevel
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from rivertwice.backfill import intersect
 from rivertwice.core import Row, Settings
 from rivertwice.definition import Definition, Source
-from rivertwice.engine import HASH, LogDecoder, accepted
+from rivertwice.engine import HASH, BatchMarks, LogDecoder, accepted
 from rivertwice.log import LogRead, OffsetRanges, Part, Parts, kafka, of_topic, parts_of
 from rivertwice.reconcile.gaps import GAP_INDEX, LOADED_INDEX, Missing, SkippedRange, gaps_of
 from rivertwice.reconcile.kinds import Judge, JudgeInput, judge_of
@@ -28,107 +25,6 @@ from rivertwice.reconcile.model import LateRow
 from rivertwice.reconcile.rederive import BatchCounts, Chain, Ranges
 from rivertwice.reconcile.seals.scope import Pieces, joined_runs, runs_of, scanned
 from rivertwice.timeline import Cure, Range, amended_rows, merged
-
-# Which batch read which record: offset ranges as marks that are looked up for each record.
-
-_SLOTS = (
-    2**31 - 1
-)  # a partition and a slot are two ints, which Spark looks up as one long; a slot that comes twice does no harm
-
-
-@dataclass(frozen=True)
-class BatchMarks:
-    """Which batch read which offsets of one topic, ready to be looked up for each record.
-
-    Attributes:
-        frame: `_mark_partition`, `_mark_slot`, `_mark_start`, `_mark_end` (half-open), `_index`: a row for each slot that a range
-            touches, about three for each range.
-        bits: a slot has 2^bits offsets.
-    """
-
-    frame: DataFrame
-    bits: int
-
-
-def tag_batches(records: DataFrame, marks: BatchMarks) -> DataFrame:
-    """Return `records` with `_index`: the path index of the batch whose range contains the offset, null if none does.
-
-    The marks are broadcast and looked up by partition and slot, so no record moves to another task and nothing is sorted.
-
-    Args:
-        records: `_partition`, `_offset` and any other columns.
-        marks: of the same topic.
-    """
-    holds = _is_marked(marks, "_partition", "_offset")
-    return records.join(F.broadcast(marks.frame), holds, "left").select(*records.columns, "_index")
-
-
-def _is_marked(marks: BatchMarks, partition: str, offset: str) -> Column:
-    slot = (F.shiftright(offset, marks.bits) % F.lit(_SLOTS)).cast("int")
-    return (
-        (F.col(partition) == F.col("_mark_partition"))
-        & (slot == F.col("_mark_slot"))
-        & F.col(offset).between(F.col("_mark_start"), F.col("_mark_end") - 1)
-    )
-
-
-def select_runs(raw: DataFrame, marks: BatchMarks) -> DataFrame:
-    """Return the records, in Kafka's columns, whose offsets are marked."""
-    return raw.join(F.broadcast(marks.frame), _is_marked(marks, "partition", "offset"), "left_semi")
-
-
-def run_marks(spark: SparkSession, runs: Mapping[int, Sequence[Range]]) -> BatchMarks:
-    """Return marks of the offsets in some runs of one topic."""
-    marks = [(partition, *run, 0) for partition, own in runs.items() for run in own]
-    return _marks(spark, np.array(sorted(marks), np.int64).reshape(-1, 4))
-
-
-def batch_marks(
-    spark: SparkSession,
-    ranges: Sequence[OffsetRanges],
-    skipped: Sequence[OffsetRanges] = (),
-    loaded: Sequence[OffsetRanges] = (),
-) -> BatchMarks:
-    """Return which batch read which offsets of one topic, by path index.
-
-    A gap that no batch read (`skipped`) has GAP_INDEX, what a first load left out (`loaded`) has LOADED_INDEX. Between two ranges
-    of a partition nothing is left out: a range reaches to the start of the next one.
-    """
-    marks = [
-        (partition, start, end, index)
-        for index, batch in [
-            *enumerate(ranges),
-            *((GAP_INDEX, gap) for gap in skipped),
-            *((LOADED_INDEX, load) for load in loaded),
-        ]
-        for partition, (start, end) in batch.items()
-        if start < end
-    ]
-    found = np.array(sorted(marks), np.int64).reshape(-1, 4)
-    partition, start, end, _ = found.T
-    follows = partition[1:] == partition[:-1]
-    end[:-1] = np.where(follows, start[1:], end[:-1])
-    return _marks(spark, found)
-
-
-def _marks(spark: SparkSession, marks: npt.NDArray[np.int64]) -> BatchMarks:
-    """Return rows of partition, start, end and path index as marks."""
-    partition, start, end, index = marks.T
-    bits = max(0, int((end - start).sum()) // max(1, len(marks)) - 1).bit_length()
-    slots = ((end - 1) >> bits) - (start >> bits) + 1
-    mark = np.repeat(np.arange(len(marks)), slots)
-    within = np.arange(len(mark)) - np.repeat(np.cumsum(slots) - slots, slots)
-    table = pa.table(
-        {
-            "_mark_partition": pa.array(partition[mark], pa.int32()),
-            "_mark_slot": pa.array(((start >> bits)[mark] + within) % _SLOTS, pa.int32()),
-            "_mark_start": pa.array(start[mark], pa.int64()),
-            "_mark_end": pa.array(end[mark], pa.int64()),
-            "_index": pa.array(index[mark], pa.int32()),
-        }
-    )
-    return BatchMarks(spark.createDataFrame(table), bits)
-
 
 Rejection = tuple[tuple[int, Part, int, str], dict[str, Any]]
 """A rejected record: path index, part, offset and reason; and further columns of its dead letter."""
@@ -211,7 +107,8 @@ class DerivedLog:
                 for gone in intersect([(start, end)], [(start, end)] if runs is None else runs.get(partition, ()))
             ]
             few = None if runs is None else _few(spark, read, near, runs)
-            marks = batch_marks(spark, topic_ranges, skipped, loaded)
+            gaps = [*((GAP_INDEX, gap) for gap in skipped), *((LOADED_INDEX, load) for load in loaded)]
+            marks = BatchMarks.of(spark, [*enumerate(topic_ranges), *gaps])
             decoder = LogDecoder(spark, definition, view)
             self.tagged[view] = _tagged(decoder, read, few, marks, whole_run)
             if decoder.again is not None and (described := decoder.again.describe()):
@@ -398,7 +295,7 @@ def _few(
 ) -> DataFrame:
     """Return the records of some runs of offsets, of which the stretches `near` are scanned, in as few tasks as these need."""
     raw = read.records().coalesce(1 + sum(end - start for own in near.values() for start, end in own) // TASK_RECORDS)
-    return raw if near == runs else select_runs(raw, run_marks(spark, runs))
+    return raw if near == runs else BatchMarks.of_runs(spark, runs).select(raw)
 
 
 def _tagged(
@@ -409,7 +306,7 @@ def _tagged(
         decoded = decoder.records(read, hashed=True, from_bytes=whole_run is None, run=whole_run)
     else:
         decoded = decoder.decoded(few)
-    return tag_batches(decoded, marks).persist(StorageLevel.MEMORY_AND_DISK)
+    return marks.tag(decoded).persist(StorageLevel.MEMORY_AND_DISK)
 
 
 def _counts_frame(tagged: DataFrame, source: Source) -> DataFrame:

@@ -141,8 +141,11 @@ def session_of(settings: Settings, definition: Definition, replayed: Sequence[Le
         replayed: the micro-batches that are replayed; None: it is not known yet.
     """
     from rivertwice.engine import NO_CODE_TEXT, is_quick, leave_engine, spark_session, watermark_confs
+    from rivertwice.savepoint.merged import may_merge
 
-    quick = replayed is not None and is_quick(records=sum(row.read for row in replayed), batches=len(replayed))
+    rows = [] if replayed is None else replayed
+    batches = 0 if may_merge(definition, rows) else len(rows)
+    quick = replayed is not None and is_quick(records=sum(row.read for row in rows), batches=batches)
     if not quick:
         leave_engine("it may replay many batches")
     pins = definition.stream

@@ -6,15 +6,19 @@ in the same query: from inside `foreachBatch` the source is given the end of the
 Spark's own available-now trigger uses. Where that cannot be done, the query is started once per batch. In both cases
 every batch is checked: its range and watermark against the ledger, its rows against the ledger's digest. At the end
 the checkpoint contains the recorded `offsets/N`, byte for byte. No table is written.
+
+Where the results do not depend on how records are cut into batches, one batch of Spark replays many recorded ones (`merged`).
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
 import shutil
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -23,10 +27,23 @@ from typing import TYPE_CHECKING, Any, Literal
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from rivertwice.core import CheckpointError, Deadline, Measured, Progress, ReplayMismatchError, Settings
+from rivertwice.core import Deadline, Measured, Progress, ReplayMismatchError, RivertwiceError, Settings
 from rivertwice.definition import Definition
-from rivertwice.engine import RowsOf, batch_rows, compile_stream
+from rivertwice.engine import RowsOf, aggregate_functions, batch_rows, compile_stream, with_confs
+from rivertwice.savepoint.merged import (
+    FEWEST,
+    SNAPSHOTS,
+    LoggedBatches,
+    Step,
+    find_obstacle,
+    find_unfit_rows,
+    link_checkpoint,
+    one_by_one,
+    renumber,
+    split_rows,
+)
 from rivertwice.savepoint.plan import ReplayTopics, count_one_run, plan_watermarks
+from rivertwice.savepoint.state_files import put_text, repartition_state
 from rivertwice.stream import (
     KnownVersions,
     kafka_stream,
@@ -37,92 +54,11 @@ from rivertwice.stream import (
     terminated_state,
     with_partitions,
 )
-from rivertwice.timeline import LedgerRow, digest_rows, rule_of
+from rivertwice.timeline import LedgerRow, digest_rows, rule_of, watermarks_after
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
-
-
-# Rewrite the state of a checkpoint at rest into another number of partitions, with Spark's own offline tool (4.2 and later).
-#
-# The tool reads the state after the last batch N, writes each new partition as one snapshot, and records that as a batch N+1 without
-# records. The ledger has no such batch: it would shift the numbers of all later ones. So the result takes the place of batch N. The
-# snapshots get the version of N, `offsets/N` gets the new number, `commits/N` names the new snapshots, and the files of the old layout are
-# removed. Everything that Spark derives from N (offsets, watermarks) stays as it was.
-#
-# It works on a copy that nothing else uses; an interrupted one is thrown away.
-
-_METADATA = "_metadata"
-_LOGS = ("offsets", "commits")
-
-
-def repartition_state(spark: SparkSession, checkpoint: Path, batch: int, partitions: int) -> bool:
-    """Rewrite the state after `batch`, the checkpoint's last one; return False if it has this number already, or none.
-
-    Args:
-        spark: a session; it starts no query.
-        checkpoint: a copy at rest, planned and finished up to `batch`.
-        partitions: the new number, at least 1.
-
-    Raises:
-        CheckpointError: Spark cannot rewrite this state; the copy must not be used.
-    """
-    planned = checkpoint / "offsets" / str(batch)
-    text = planned.read_text()
-    if partitions_of(text) in (None, partitions):
-        return False
-    before = _state_files(checkpoint)
-    _run_tool(spark, checkpoint, batch, partitions)
-    for path in before:
-        path.unlink()
-    for path in _state_files(checkpoint):
-        renamed = name_of_version(path.name, batch + 2, batch + 1)  # a batch N makes the version N+1
-        if renamed is not None:
-            path.rename(path.with_name(renamed))
-    _replace(planned, with_partitions(text, partitions))
-    _replace(checkpoint / "commits" / str(batch), (checkpoint / "commits" / str(batch + 1)).read_text())
-    for log in _LOGS:
-        for name in (str(batch + 1), f".{batch + 1}.crc"):
-            (checkpoint / log / name).unlink(missing_ok=True)
-    return True
-
-
-def name_of_version(name: str, version: int, wanted: int) -> str | None:
-    """Return the name that a file of a state's version has as another version, or None if it is not such a file. Pure."""
-    hidden = "." if name.startswith(".") else ""
-    number, mark, rest = name.removeprefix(".").partition("_")
-    return f"{hidden}{wanted}_{rest}" if mark and number == str(version) else None
-
-
-def _run_tool(spark: SparkSession, checkpoint: Path, batch: int, partitions: int) -> None:
-    from pyspark.sql.streaming.query import StreamingCheckpointManager
-
-    session: object = spark._jsparkSession
-    try:
-        manager = StreamingCheckpointManager(session.streamingCheckpointManager())  # type: ignore[attr-defined]
-        manager.repartition(str(checkpoint), partitions)
-    except (Py4JError, PySparkException) as error:
-        first_line = str(error).strip().partition("\n")[0][:400]
-        message = (
-            f"Spark cannot rewrite the state after batch {batch} into {partitions} partitions ({first_line}); nothing that is served "
-            "changed; give the operation up (`rivertwice upgrade NAME --abandon`), then put stream.shuffle_partitions back, or run a "
-            "changed definition as a new version, which begins with its own number (`rivertwice upgrade NAME --new-version`)"
-        )
-        raise CheckpointError(message) from error
-
-
-def _state_files(checkpoint: Path) -> list[Path]:
-    """Return the files of the state itself, without the descriptions of its operators and schemas."""
-    state = checkpoint / "state"
-    files = (path for path in state.rglob("*") if path.is_file())
-    return [path for path in files if _METADATA not in path.relative_to(state).parts]
-
-
-def _replace(path: Path, text: str) -> None:
-    (path.parent / f".{path.name}.crc").unlink(missing_ok=True)  # of other bytes
-    path.write_text(text)
-
 
 _log = logging.getLogger(__name__)
 _STUCK_S = 10.0  # a query that waits this long for data will not run the recorded batch by itself
@@ -149,7 +85,8 @@ class _Replay:
         result: DataFrame,
         rows_of: RowsOf,
         checkpoint: Path,
-        rows: Sequence[LedgerRow],
+        steps: Sequence[Step],
+        end_column: str,
         override: ReplayTopics | None,
         progress: Progress,
         deadline: Deadline | None,
@@ -164,7 +101,9 @@ class _Replay:
         self._result = result
         self._rows_of = rows_of
         self._checkpoint = checkpoint
-        self._rows = rows
+        self._steps = steps
+        self._at = 0
+        self._end_column = end_column
         self._override = override
         self._next_watermarks = next_watermarks
         self._progress = progress
@@ -176,11 +115,16 @@ class _Replay:
         self._clock = time.monotonic()
         self.done: list[ReplayedBatch] = []
 
+    @property
+    def left(self) -> Sequence[Step]:
+        """The steps that are not done."""
+        return self._steps[self._at :]
+
     def run(self, count: int) -> None:
-        """Replay up to `count` further batches with one query; at least one, or raise."""
-        first = len(self.done)
+        """Take up to `count` further steps with one query; at least one, or raise."""
+        first = self._at
         self._until = first + count
-        put_offsets(self._checkpoint, self._rows[first], self._override)
+        put_offsets(self._checkpoint, self._steps[first], self._override)
         self._started.clear()
         self._error = None
         self._query = (
@@ -195,10 +139,10 @@ class _Replay:
         if self.is_over():
             return
         committed = last_number(self._checkpoint / "commits")
-        wanted = self._rows[len(self.done) - 1].batch if self.done else None
-        if len(self.done) == first or committed != wanted:
+        wanted = self._steps[self._at - 1].number if self._at else None
+        if self._at == first or committed != wanted:
             message = (
-                f"the replay stopped at batch {committed}, expected {self._rows[first].batch} to be replayed and batch "
+                f"the replay stopped at batch {committed}, expected {self._steps[first].number} to be replayed and batch "
                 f"{wanted} to be the last one finished; the checkpoint copy is not usable; run it again"
             )
             raise ReplayMismatchError(message)
@@ -231,49 +175,62 @@ class _Replay:
     def _batch(self, frame: Any, batch: int) -> None:
         try:
             self._started.wait()
-            row = self._rows[len(self.done)]
-            table = self._rows_of(frame, batch)
-            digest = digest_rows(table, table.column_names)
-            self._compare(row, batch, digest)
-            self._keep(row, table)
-            now = time.monotonic()
-            self.done.append(ReplayedBatch(batch, digest, table.num_rows, row.read, now - self._clock))
-            self._clock = now
-            at, of = len(self.done), len(self._rows)
-            line = f"batch {batch} replayed: {row.read} records, {table.num_rows} rows, equal ({at} of {of})"
-            self._progress(Measured(line, "replay", at, of))
-            following = self._rows[len(self.done)] if len(self.done) < self._until and not self.is_over() else None
+            step = self._steps[self._at]
+            self._take(step, batch, self._rows_of(frame, batch))
+            self._at += 1
+            following = self._steps[self._at] if self._at < self._until and not self.is_over() else None
             execution = self._query._jsq.streamingQuery()
             if batch in self._next_watermarks and not steer_watermark(execution, self._next_watermarks[batch]):
                 following = None
-            if following is None or not steer_source(self._spark, execution, self._shifted(following)):
+            if following is None or not steer_source(self._spark, execution, self._shifted(following.last)):
                 execution.state().set(self._terminated)
         except BaseException as error:
             self._error = error  # py4j passes only its text on
             raise
 
+    def _take(self, step: Step, batch: int, table: pa.Table) -> None:
+        """Compare the result rows of a step with the ledger, and note its recorded batches as replayed."""
+        planned = parse_offsets((self._checkpoint / "offsets" / str(batch)).read_text(), batch)
+        _require(
+            step.last,
+            ("number", batch, step.number),
+            ("range end", planned.end_offsets, self._shifted(step.last)),
+            ("watermark", planned.batch_watermark_ms, step.last.batch_watermark_ms),
+        )
+        found = []
+        for row, own in zip(step.rows, split_rows(table, self._end_column, step.rows), strict=True):
+            digest = digest_rows(own, own.column_names)
+            _require(row, ("digest", digest, row.digest))
+            self._keep(row, own)
+            found.append((row, digest, own.num_rows))
+        now = time.monotonic()
+        each_s = (now - self._clock) / len(step.rows)
+        self._clock = now
+        self.done += [ReplayedBatch(row.batch, digest, emitted, row.read, each_s) for row, digest, emitted in found]
+        at, of = len(self.done), sum(len(each.rows) for each in self._steps)
+        read = sum(row.read for row in step.rows)
+        what, equal = f"batch {step.last.batch} replayed", "equal"
+        if len(step.rows) > 1:
+            what, equal = f"batches {step.rows[0].batch} to {step.last.batch} replayed", "each equal"
+        line = f"{what}: {read} records, {table.num_rows} rows, {equal} ({at} of {of})"
+        self._progress(Measured(line, "replay", at, of))
+
     def _shifted(self, row: LedgerRow) -> Any:
         return row.end_offsets if self._override is None else self._override.shift(row.end_offsets)
 
-    def _compare(self, row: LedgerRow, batch: int, digest: str) -> None:
-        planned = parse_offsets((self._checkpoint / "offsets" / str(batch)).read_text(), batch)
-        differences = [
-            f"{quantity} {is_now!r}, recorded {recorded!r}"
-            for quantity, is_now, recorded in (
-                ("number", batch, row.batch),
-                ("range end", planned.end_offsets, self._shifted(row)),
-                ("watermark", planned.batch_watermark_ms, row.batch_watermark_ms),
-                ("digest", digest, row.digest),
-            )
-            if is_now != recorded
-        ]
-        if differences:
-            message = (
-                f"replaying batch {row.batch} of timeline {row.timeline} over its recorded range gave another result: "
-                f"{'; '.join(differences)}; the savepoint, the definition or the log has changed; "
-                "use another savepoint and run a reconcile"
-            )
-            raise ReplayMismatchError(message)
+
+def _require(row: LedgerRow, *values: tuple[str, object, object]) -> None:
+    """Check quantities of a recorded batch: each with the value now and the recorded one."""
+    differences = [
+        f"{quantity} {now!r}, recorded {recorded!r}" for quantity, now, recorded in values if now != recorded
+    ]
+    if differences:
+        message = (
+            f"replaying batch {row.batch} of timeline {row.timeline} over its recorded range gave another result: "
+            f"{'; '.join(differences)}; the savepoint, the definition or the log has changed; "
+            "use another savepoint and run a reconcile"
+        )
+        raise ReplayMismatchError(message)
 
 
 def replay_recorded(
@@ -287,6 +244,7 @@ def replay_recorded(
     topic_override: ReplayTopics | None = None,
     progress: Progress,
     one_query: bool = True,
+    merge: bool = True,
     deadline: Deadline | None = None,
     keep: Callable[[LedgerRow, pa.Table], None] = lambda *_: None,
 ) -> list[ReplayedBatch]:
@@ -299,6 +257,7 @@ def replay_recorded(
         before: the ledger of the rows' path, from its beginning; needed for several sources.
         topic_override: reads replay topics instead of the definition's topics.
         one_query: False starts the query once per batch (the slower way, for comparison).
+        merge: replay many recorded batches by one of Spark's where that can be done.
         keep: is called with every batch's result rows after they were compared with the ledger.
 
     Returns:
@@ -310,42 +269,126 @@ def replay_recorded(
     """
     if not rows:
         return []
-    replayed, bases = (None, None) if topic_override is None else (topic_override.names, topic_override.bases)
-    moved = topic_override is not None and topic_override.has_absent
-    raw = kafka_stream(spark, settings, definition, replayed=replayed, bases=bases, max_offsets=0, with_offsets=moved)
-    result = compile_stream(spark, definition, raw)
-    aside = checkpoint_dir.parent / f".{checkpoint_dir.name}.recorded"
-    if topic_override is not None:
-        _shift_checkpoint(checkpoint_dir, rows[0].batch - 1, topic_override, aside)
-    watermarks = plan_watermarks(before or rows, rows, rule_of(definition))
-    versions = KnownVersions(settings, settings.pipeline(definition.name), definition, rows[-1].timeline)
-    rows_of = batch_rows(definition, versions)
-    replay = _Replay(
-        spark,
-        result,
-        rows_of,
-        checkpoint_dir,
-        rows,
-        topic_override,
-        progress,
-        deadline,
-        watermarks,
-        definition.output_mode,
-        keep,
-    )
-    while len(replay.done) < len(rows):
-        if replay.is_over():
-            return replay.done
-        left = rows[len(replay.done) :]
-        alike = _lay_out(spark, checkpoint_dir, left)
-        replay.run(count_one_run(alike, several=len(definition.sources) > 1) if one_query else 1)
-    if topic_override is not None:
-        _unshift_checkpoint(checkpoint_dir, aside)
-    for row in rows:  # Spark has purged the oldest of a long replay
-        if (checkpoint_dir / "offsets" / str(row.batch)).exists():
-            put_offsets(checkpoint_dir, row, None)
-    _show_changes(checkpoint_dir, rows)
-    return replay.done
+    run = _Run(spark, settings, definition, rows, before or rows, topic_override, progress, deadline, keep)
+    merged = run.in_few_batches(checkpoint_dir) if merge and one_query else None
+    return run.one_by_one(checkpoint_dir, one_query=one_query) if merged is None else merged
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What both ways of a replay have in common; the attributes are the arguments of `replay_recorded`."""
+
+    spark: SparkSession
+    settings: Settings
+    definition: Definition
+    rows: Sequence[LedgerRow]
+    before: Sequence[LedgerRow]
+    override: ReplayTopics | None
+    progress: Progress
+    deadline: Deadline | None
+    keep: Callable[[LedgerRow, pa.Table], None]
+
+    def one_by_one(self, checkpoint: Path, *, one_query: bool) -> list[ReplayedBatch]:
+        """Replay each recorded batch by one of Spark's."""
+        watermarks = plan_watermarks(self.before, self.rows, rule_of(self.definition))
+        replay = self._replay(checkpoint, one_by_one(self.rows), watermarks)
+        with self._topics_in(checkpoint):
+            while replay.left:
+                if replay.is_over():
+                    return replay.done
+                alike = _lay_out(self.spark, checkpoint, [step.last for step in replay.left])
+                several = len(self.definition.sources) > 1
+                replay.run(count_one_run(alike, several=several) if one_query else 1)
+        for row in self.rows:  # Spark has purged the oldest of a long replay
+            path = checkpoint / "offsets" / str(row.batch)
+            if path.exists():
+                put_text(path, row.offsets_text)
+        _show_changes(checkpoint, self.rows)
+        return replay.done
+
+    def in_few_batches(self, checkpoint: Path) -> list[ReplayedBatch] | None:
+        """Replay many recorded batches by each of Spark's; None: it cannot be done, and the checkpoint is as before."""
+        reason = find_unfit_rows(checkpoint, self.rows) or find_obstacle(
+            self.definition, aggregate_functions(self.spark, self.definition)
+        )
+        if reason is None:
+            work = checkpoint.parent / f".{checkpoint.name}.merged"
+            try:
+                shutil.rmtree(work, ignore_errors=True)
+                link_checkpoint(checkpoint, work)
+                done = self._merge(work)
+            except (RivertwiceError, Py4JError, PySparkException, OSError) as error:
+                reason = str(error).strip().partition("\n")[0][:400]
+            else:
+                shutil.rmtree(checkpoint)
+                work.rename(checkpoint)
+                return done
+            finally:
+                shutil.rmtree(work, ignore_errors=True)
+        if len(self.rows) >= FEWEST:
+            self.progress(f"the recorded batches are replayed one by one: {reason}")
+        return None
+
+    def _merge(self, work: Path) -> list[ReplayedBatch]:
+        log = LoggedBatches(self.spark, self.settings, self.definition, work, self.rows)
+        steps = log.plan()
+        many = "one batch" if len(steps) == 1 else f"{len(steps)} batches"
+        self.progress(f"the log has what the {len(self.rows)} recorded batches read; Spark replays them in {many}")
+        watermarks = {step.number: after.last.batch_watermark_ms for step, after in itertools.pairwise(steps)}
+        replay = self._replay(work, steps, watermarks, only=log.only_in_time)
+        with with_confs(self.spark, SNAPSHOTS), self._topics_in(work):
+            while replay.left and not replay.is_over():
+                replay.run(len(replay.left))
+        if not replay.left:
+            (next_ms,) = watermarks_after(self.rows, rule_of(self.definition))
+            renumber(work, steps, next_ms=next_ms, retained=self.definition.stream.min_batches_to_retain)
+        return replay.done
+
+    def _replay(
+        self,
+        checkpoint: Path,
+        steps: Sequence[Step],
+        watermarks: Mapping[int, int],
+        only: Callable[[DataFrame], DataFrame] | None = None,
+    ) -> _Replay:
+        topics, definition = self.override, self.definition
+        raw = kafka_stream(
+            self.spark,
+            self.settings,
+            definition,
+            replayed=None if topics is None else topics.names,
+            bases=None if topics is None else topics.bases,
+            max_offsets=0,
+            with_offsets=topics is not None and topics.has_absent,
+        )
+        versions = KnownVersions(
+            self.settings, self.settings.pipeline(definition.name), definition, self.rows[-1].timeline
+        )
+        return _Replay(
+            self.spark,
+            compile_stream(self.spark, definition, raw, only=only),
+            batch_rows(definition, versions),
+            checkpoint,
+            steps,
+            definition.window.end_column,
+            topics,
+            self.progress,
+            self.deadline,
+            watermarks,
+            definition.output_mode,
+            self.keep,
+        )
+
+    @contextmanager
+    def _topics_in(self, checkpoint: Path) -> Iterator[None]:
+        """Let the checkpoint have read the replay topics, if there are any, for the block; an error leaves it so."""
+        if self.override is None:
+            yield
+            return
+        aside = checkpoint.parent / f".{checkpoint.name}.recorded"
+        _shift_checkpoint(checkpoint, self.rows[0].batch - 1, self.override, aside)
+        yield
+        _unshift_checkpoint(checkpoint, aside)
 
 
 def _lay_out(spark: SparkSession, checkpoint: Path, rows: Sequence[LedgerRow]) -> list[LedgerRow]:
@@ -367,18 +410,13 @@ def _show_changes(checkpoint: Path, rows: Sequence[LedgerRow]) -> None:
         if number is not None and path.exists():
             text = path.read_text()
             if partitions_of(text) not in (None, number):
-                _put(path, with_partitions(text, number))
+                put_text(path, with_partitions(text, number))
 
 
-def put_offsets(checkpoint: Path, row: LedgerRow, override: ReplayTopics | None) -> None:
-    """Put a batch's recorded offsets in place; an existing checksum file belongs to other bytes and is deleted."""
-    text = row.offsets_text if override is None else override.shift_text(row.offsets_text)
-    _put(checkpoint / "offsets" / str(row.batch), text)
-
-
-def _put(path: Path, text: str) -> None:
-    (path.parent / f".{path.name}.crc").unlink(missing_ok=True)
-    path.write_text(text)
+def put_offsets(checkpoint: Path, step: Step, override: ReplayTopics | None) -> None:
+    """Put the recorded offsets of a step's end in place."""
+    text = step.last.offsets_text if override is None else override.shift_text(step.last.offsets_text)
+    put_text(checkpoint / "offsets" / str(step.number), text)
 
 
 def _shift_checkpoint(checkpoint: Path, batch: int, override: ReplayTopics, aside: Path) -> None:
@@ -389,7 +427,7 @@ def _shift_checkpoint(checkpoint: Path, batch: int, override: ReplayTopics, asid
         path = checkpoint / "offsets" / str(number)
         if path.exists():
             shutil.copyfile(path, aside / path.name)
-            _put(path, override.shift_text(path.read_text()))
+            put_text(path, override.shift_text(path.read_text()))
     if (checkpoint / "sources").exists():
         (checkpoint / "sources").rename(aside / "sources")
 
@@ -399,7 +437,7 @@ def _unshift_checkpoint(checkpoint: Path, aside: Path) -> None:
     if (aside / "sources").exists():
         (aside / "sources").rename(checkpoint / "sources")
     for path in aside.iterdir():
-        _put(checkpoint / "offsets" / path.name, path.read_text())
+        put_text(checkpoint / "offsets" / path.name, path.read_text())
     shutil.rmtree(aside)
 
 

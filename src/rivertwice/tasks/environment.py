@@ -21,7 +21,7 @@ def submit_confs(settings: Settings, own: Mapping[str, str], *, quick: bool = Fa
         own: those of the pipeline, which override the others.
         quick: the job is a short run (`jvm_confs.is_quick`).
     """
-    confs = start_confs(settings, sorted(settings.spark_jars.glob("*.jar")))
+    confs = start_confs(settings, settings.connector_jars)
     if quick:
         confs["spark.driver.extraJavaOptions"] += f" {QUICK_JVM}"
     del confs["spark.master"]  # from the connection

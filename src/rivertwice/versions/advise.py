@@ -15,9 +15,9 @@ from pyspark.sql import functions as F
 
 from rivertwice.core import Progress, RequestError, Settings, TimeRange, from_ms
 from rivertwice.definition import Definition, round_up
-from rivertwice.engine import LogDecoder, accepted, compile_batch, included, with_window_end
+from rivertwice.engine import BatchMarks, LogDecoder, accepted, compile_batch, included, with_window_end
 from rivertwice.log import LogRead, of_topic
-from rivertwice.reconcile import batch_marks, read_spans, tag_batches
+from rivertwice.reconcile import read_spans
 from rivertwice.timeline import LedgerRow, Timeline, path_ledger
 from rivertwice.versions.advise_model import MOST_VALUES, Advice, Outcome, Suggestion, ValueLoss
 
@@ -204,7 +204,7 @@ def read_batches(
     ranges = [of_topic(row.parts(), source.topic) for row in rows]
     read = LogRead(spark, settings, source.topic, read_spans(ranges), topic_id)
     decoded = LogDecoder(spark, definition, view).records(read, details=False)
-    return tag_batches(accepted(decoded, source), batch_marks(spark, ranges))
+    return BatchMarks.of(spark, enumerate(ranges)).tag(accepted(decoded, source))
 
 
 def _measure(

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from rivertwice.backfill import BackfillView, RetainedLog, of_keys
 from rivertwice.core import PipelineHome, Progress, RequestError, Row, Settings, base_of, to_iso, to_ms
 from rivertwice.definition import Bundle, Definition, build_project_bundle
-from rivertwice.engine import SCHEMA_ID_HEADER, Case, Spark, decode_view, diff_case, run_case
+from rivertwice.engine import SCHEMA_ID_HEADER, Case, Spark, decode_view, diff_rows, run_case
 from rivertwice.log import Part, kafka, read_ranges
 from rivertwice.storage import replace_bytes
 from rivertwice.timeline import Timeline, head, path_ledger
@@ -175,12 +175,10 @@ def expect(definition: Definition, results: Results) -> dict[str, Any]:
         "late": list(results.late),
         "dead": dict(results.dead),
     }
-    found = {
-        "batch": list(map(dict, results.batch)),
-        "stream": list(map(dict, results.stream)),
-        "dead": dict(results.dead),
-    }
-    wrong = diff_case(definition, expected, found)
+    wrong = [
+        *diff_rows(definition, "batch", expected["batch"], [dict(row) for row in results.batch]),
+        *diff_rows(definition, "stream", expected["stream"], [dict(row) for row in results.stream]),
+    ]
     if wrong:
         message = f"the results cannot be written as a case expects them: {wrong[0]}; nothing was written"
         raise RequestError(message)

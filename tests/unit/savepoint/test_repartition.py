@@ -11,8 +11,9 @@ from rivertwice.core.errors import SavepointError
 from rivertwice.savepoint.operations.fork import plan_child
 from rivertwice.savepoint.operations.record import Restore
 from rivertwice.savepoint.operations.steps import PLANNED_RESTORE, PLANNED_UPGRADE, UPGRADE
-from rivertwice.savepoint.replay import _lay_out, _show_changes, name_of_version
+from rivertwice.savepoint.replay import _lay_out, _show_changes
 from rivertwice.savepoint.resting import require_own_state
+from rivertwice.savepoint.state_files import name_of_version
 from rivertwice.stream.checkpoint import moved_to, parse_offsets, partitions_of, with_partitions
 from rivertwice.stream.gaps import as_continued, continued_rows
 from rivertwice.timeline.lineage import Fork, Timeline, create_timeline

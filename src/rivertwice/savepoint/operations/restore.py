@@ -56,7 +56,8 @@ from rivertwice.savepoint.operations.restore_checks import (
 from rivertwice.savepoint.operations.steps import OperationPlan, select_plan
 from rivertwice.savepoint.plan import ReplayPlan, load_state_definition
 from rivertwice.savepoint.records import release_savepoint
-from rivertwice.savepoint.replay import repartition_state, replay_recorded
+from rivertwice.savepoint.replay import replay_recorded
+from rivertwice.savepoint.state_files import repartition_state
 from rivertwice.savepoint.take import make_empty_checkpoint
 from rivertwice.stream import lease_owner, partitions_of
 from rivertwice.timeline import Timeline, create_timeline, head
