@@ -31,7 +31,6 @@ from rivertwice.engine import (
     ColdRunError,
     ResidentSpark,
     jvm_basis,
-    keep_spark,
     listen,
 )
 from rivertwice.log import asked_by_a_person, forget_compared
@@ -320,7 +319,7 @@ def main() -> int:
     if held is None:
         return 0
     log = os.dup(2)
-    engine = Engine(folder, log, keep_spark(lambda: own_output(log)))
+    engine = Engine(folder, log, ResidentSpark.keep(lambda: own_output(log)))
     engine.record(None)
     with listen(folder) as listener:
         engine.say(f"process {os.getpid()} serves {folder}")

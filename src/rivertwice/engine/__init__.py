@@ -36,7 +36,6 @@ if TYPE_CHECKING:
         select_newest,
         spread_keys,
     )
-    from rivertwice.engine.group import joined_group
     from rivertwice.engine.interval_rows import (
         RowsOf,
         all_versions,
@@ -63,7 +62,6 @@ if TYPE_CHECKING:
         ColdRunError,
         ResidentSpark,
         SparkOnDemand,
-        keep_spark,
         leave_engine,
         spark_on_demand,
         spark_session,

@@ -36,6 +36,8 @@ from rivertwice.storage import replace_json
 _log = logging.getLogger(__name__)
 IDLE_S, LOOK_S, STOP_S = 60.0, 2.0, 20.0
 """How long a host without a driver stays, how often it looks at itself, and how long a query may take to stop before the JVM is ended."""
+GROUP_OF = "rivertwice.group"
+"""The setting of a session that says in which group's JVM it is: the folder of its host."""
 ANSWER_S = 60.0
 """How long a driver waits for its door: the host's JVM starts meanwhile."""
 FAIR = {"spark.scheduler.mode": "FAIR"}
@@ -84,14 +86,9 @@ def join_group(settings: Settings, group: str, member: str, confs: Mapping[str, 
         connection, door = _ask_for_door(settings, folder, member, started_with)
         _MEMBER.append(Member(folder, _session_behind(door, member), connection))
     session = _MEMBER[0].session
-    for name, value in own.items():
+    for name, value in (own | {GROUP_OF: str(_MEMBER[0].folder)}).items():
         session.conf.set(name, value)
     return session
-
-
-def joined_group() -> str | None:
-    """Return the folder of the group whose JVM this process uses; None: it has one of its own."""
-    return str(_MEMBER[0].folder) if _MEMBER else None
 
 
 def _ask_for_door(

@@ -191,6 +191,12 @@ class ResidentSpark:
         self._failed = False
         self._session: SparkSession | None = None
 
+    @classmethod
+    def keep(cls, starting: Callable[[], AbstractContextManager[None]]) -> ResidentSpark:
+        """Let all further sessions of this process share one Spark that stays; return it."""
+        _RESIDENT[:] = [cls(starting)]
+        return _RESIDENT[0]
+
     def begin(self, settings: Settings, confs: Mapping[str, str]) -> SparkSession:
         """Return a new session with these SQL settings. The JVM is started by the first one, with a quick compiler only."""
         if self._base is None:
@@ -243,12 +249,6 @@ class ResidentSpark:
 
 _RESIDENT: list[ResidentSpark] = []
 """At most one: the Spark that this process keeps."""
-
-
-def keep_spark(starting: Callable[[], AbstractContextManager[None]]) -> ResidentSpark:
-    """Let all further sessions of this process share one Spark that stays; return it."""
-    _RESIDENT[:] = [ResidentSpark(starting)]
-    return _RESIDENT[0]
 
 
 def leave_engine(why: str) -> None:

@@ -25,7 +25,6 @@ from rivertwice.engine import (
     buckets_at_genesis,
     compile_stream,
     is_result,
-    joined_group,
     metric_names,
     spark_session,
     watermark_confs,
@@ -454,7 +453,9 @@ class Driver:
             },
         )
         jvm: Any = spark._jvm
-        self._lease.record_jvm(int(jvm.java.lang.ProcessHandle.current().pid()), joined_group())
+        self._lease.record_jvm(
+            int(jvm.java.lang.ProcessHandle.current().pid()), spark.conf.get("rivertwice.group", None)
+        )
         self.heartbeat.shows(spark.sparkContext.uiWebUrl)
         return spark
 
