@@ -1,6 +1,6 @@
 """Made-up and damaged JSON records, decoded by the product and by the slow expressions that its fast ones must equal: no value may differ.
 
-`python -m lab.decode_fuzz [--records 10000000] [--seed 1]`, with `lab/` and `src/` on the path; ends with 1 and the differing records if there
+`python -m lab.decode_fuzz [--records 10000000] [--seed 1]`; ends with 1 and the differing records if there
 are any. A chunk of 250,000 records is of one source (`SOURCES`, in turn) and depends only on the seed and its number (`--first`). A million
 records cost 50 to 60 CPU-seconds.
 """
@@ -30,6 +30,7 @@ from lab.bench.measure import own_cpu_s
 from rivertwice.core.settings import Settings
 from rivertwice.definition.source import Source
 from rivertwice.engine import decode as product
+from rivertwice.engine.envelope import open_envelope, payload
 from rivertwice.engine.session import spark_session
 
 CHUNK = 250_000
@@ -61,7 +62,7 @@ SOURCES = {
 
 def slow_columns(records: DataFrame, source: Source, fits: Column) -> DataFrame:
     """Return what the product's `_json_columns` returns, all by the expressions that say it most plainly."""
-    text = F.when(fits, F.try_validate_utf8(product.payload(source).cast("string")))
+    text = F.when(fits, F.try_validate_utf8(payload(source).cast("string")))
     marked = F.concat(F.lit('{"_record":'), F.col("_text"), F.lit(',"_end":true}'))
     parsed = records.withColumn("_text", text).withColumn(
         "_parsed",
@@ -69,7 +70,7 @@ def slow_columns(records: DataFrame, source: Source, fits: Column) -> DataFrame:
     )
     parsed = parsed.withColumn("_marked", F.col("_text"))
     if source.envelope == "debezium":
-        parsed = product.open_envelope(parsed)
+        parsed = open_envelope(parsed)
     typed = (product._typed(source, name, kind) for name, kind in source.schema_.items())
     return parsed.select(*parsed.columns, *typed)
 
