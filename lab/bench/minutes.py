@@ -51,7 +51,7 @@ def make_minutes_project(folder: Path, bootstrap: str, topic: str, batch: int) -
 def fill(settings: Settings, topic: str, first: int, end: int) -> None:
     """Send the records from number `first` to `end`, in a process of its own, into a topic that is made if there is none."""
     kafka.ensure_topic(settings, topic, PARTITIONS)
-    command = [sys.executable, "-m", "bench.minutes", topic, str(first), str(end)]
+    command = [sys.executable, "-m", "lab.bench.minutes", topic, str(first), str(end)]
     subprocess.run(command, env={**os.environ, **settings.to_env()}, check=True)
 
 

@@ -227,15 +227,23 @@ def test_spark_compiles_all_of_a_decode_but_from_json(compiling: SparkSession) -
     assert ["from_json(" in line for line in interpreted] == [True], interpreted
 
 
-def test_the_short_check_of_instants_takes_only_what_the_pattern_takes(spark: SparkSession) -> None:
+@pytest.mark.parametrize("plain", ["2013-06-30T16:15:00Z", "2013-06-30T16:15:00.5Z", "2013-06-30T16:15:00.250Z"])
+def test_the_short_check_of_instants_takes_only_what_the_pattern_takes(spark: SparkSession, plain: str) -> None:
     # All texts that differ from an instant in one or two places by any of these signs, and some that differ everywhere.
-    signs, plain = "059 -+:.TZUa\t\u00e9", "2013-06-30T16:15:00Z"
-    texts = {plain, "0001-01-01T00:00:00Z", "0000-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "0002-01-01T00:00:00Z"}
+    signs = "059 -+:.TZUaN\t\u00e9"
+    years = ("0000", "0001", "0002", "9998", "9999")
+    texts = {plain, *(year + plain[4:] for year in years), *(f"2013-06-30T16:15:00.{'1' * more}Z" for more in range(9))}
     for first, second in itertools.combinations(range(len(plain)), 2):
         for one, other in itertools.product(signs, repeat=2):
             texts.add(plain[:first] + one + plain[first + 1 : second] + other + plain[second + 1 :])
     dice = random.Random(20)
     texts |= {"".join(dice.choice(signs) for _ in plain) for _ in range(2_000)}
+    # And all ends that a zone of Java may be, where digits of the fraction are.
+    java: Any = spark._jvm
+    zones = [*java.java.time.ZoneId.getAvailableZoneIds(), *java.java.time.ZoneId.SHORT_IDS, "UTC+1", "GMT-01:00", "Z"]
+    texts |= {
+        plain[:19] + dot + zone + end for zone in zones for dot in ("", ".", ".1") for end in ("", "Z", " Z", "1Z")
+    }
     frame = spark.createDataFrame([(each,) for each in sorted(texts)], "text string")
     text = F.col("text")
     parsed = F.try_to_timestamp(text)
@@ -244,6 +252,7 @@ def test_the_short_check_of_instants_takes_only_what_the_pattern_takes(spark: Sp
     both = frame.select(text, by_pattern.alias("pattern"), short.alias("short"), is_plain_instant(text).alias("plain"))
     differing = both.where(~F.col("pattern").eqNullSafe(F.col("short"))).toArrow().to_pylist()
     assert differing == []
+    assert both.where((F.col("text") == plain) & F.col("plain") & F.col("short").isNotNull()).count() == 1
     assert both.where(F.col("plain") & F.col("short").isNotNull()).count() > 100
     assert both.where(F.col("plain") & F.col("short").isNull()).count() > 1_000
 
