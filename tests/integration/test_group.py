@@ -84,6 +84,7 @@ def epochs(world: Settings) -> dict[str, int | None]:
     return {name: None if owner is None else owner.epoch for name, owner in owners(world).items()}
 
 
+@pytest.mark.proves("howto-stream.md#many-small-streams-in-one-jvm", "howto-stream.md#lag-in-kafkas-own-tools")
 def test_drivers_of_a_group_share_a_jvm_and_nothing_else(world: Settings, topic: str) -> None:
     def wait(what: str, condition: object, seconds: float = 120) -> None:
         wait_for(what, condition, seconds, every=0.1, seen=lambda: seen(world))  # type: ignore[arg-type]
