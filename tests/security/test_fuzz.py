@@ -123,7 +123,11 @@ def test_a_link_that_leads_out_of_the_store_is_not_followed(tmp_path):
     assert (tmp_path / "secret").read_text() == "s"
 
 
-@given(st.sampled_from(["gcs://b/x", "gs://", "abfss://c", "http://h/x", "s3://", "s3a://b", "file:///etc", "jar:file://x"]))
+@given(
+    st.sampled_from(
+        ["gcs://b/x", "gs://", "abfss://c", "http://h/x", "s3://", "s3a://b", "file:///etc", "jar:file://x"]
+    )
+)
 def test_a_place_of_another_scheme_is_refused(text):
     with pytest.raises(ConfigError):
         parse_place(text)

@@ -199,7 +199,7 @@ def check_late_rows(view: HeadView, derived: Sequence[LateRow], missing: Sequenc
     """
     if not view.newest.definition.late.keeps_rows:
         return []
-    window = view.newest.definition.window
+    has_starts = view.newest.definition.window.kind.is_aligned
     newest = {number for number, group in enumerate(view.groups) if group == view.groups[-1]}
     number_of = {row.batch: number for number, row in enumerate(view.rows)}
     streams = {source.topic for source in view.newest.definition.streams.values()}
@@ -208,7 +208,7 @@ def check_late_rows(view: HeadView, derived: Sequence[LateRow], missing: Sequenc
             number_of[late_row.batch],
             Part(late_row.topic, late_row.partition),
             late_row.offset,
-            late_row.row.start_ms if window.kind.is_aligned else None,
+            late_row.row.start_ms if has_starts else None,
         )
         for late_row in derived
         if late_row.topic in streams and number_of[late_row.batch] in newest
@@ -219,7 +219,7 @@ def check_late_rows(view: HeadView, derived: Sequence[LateRow], missing: Sequenc
         number = index.get((row["_timeline"], row["_batch"]))
         part = Part(row["topic"], row["partition"])
         if number in newest and number is not None and not is_missing(missing, part, row["offset"]):
-            start_ms = to_ms(row["window_start"]) if window.kind.is_aligned else None
+            start_ms = to_ms(row["window_start"]) if has_starts else None
             stored[number, part, row["offset"], start_ms] += 1
     problems = [
         (kept_row, "is not in the late rows as it must be") for kept_row in sorted(expected - set(stored), key=_order)

@@ -93,7 +93,7 @@ def find_obstacle(definition: Definition, functions: Set[tuple[str, str]] = froz
         functions: the aggregate functions of its transform, each with the type of its first argument (`aggregate_functions`).
     """
     window = definition.window
-    if definition.has_several_sources or not (window.kind.has_independent_rows and window.kind.is_aligned):
+    if definition.has_several_sources or not window.kind.has_independent_rows:
         return f"rows of its windows ({window.text}) depend on more than the records of their own times"
     if definition.has_updates:
         return "each batch emits the windows that it changes (emit: updates)"

@@ -223,15 +223,15 @@ def test_a_campaign_goes_on_across_commits_if_asked_but_for_what_failed(
 ) -> None:
     results, planned = tmp_path / "outcomes.jsonl", []
     monkeypatch.setattr(campaign, "run_campaign", lambda _settings, runs, *_, **__: planned.append(list(runs)))
-    append_outcome(results, replace(outcome("F1", 1), product="of-other-code"))
-    append_outcome(results, replace(outcome("F1", 2, lost=4), product="of-other-code"))
+    append_outcome(results, replace(outcome("F5", 1), product="of-other-code"))
+    append_outcome(results, replace(outcome("F5", 2, lost=4), product="of-other-code"))
     asked = [
         "--home",
         str(tmp_path),
         "faults",
         "campaign",
         "--only",
-        "F1",
+        "F5",
         "--seeds",
         "2",
         "--no-control",
