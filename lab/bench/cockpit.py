@@ -168,7 +168,7 @@ def main() -> None:
         print(f"{given.days} days, {3 * given.days} windows, {given.keys} keys, {given.pipelines} pipelines")
         print(f"{'answer':36}{'cold s':>9}{'CPU-s':>9}{'warm s':>9}{'CPU-s':>9}{'bytes':>10}")
         for only in given.only:
-            command = [sys.executable, "-m", "bench.cockpit", "--child", "--home", str(folder)]
+            command = [sys.executable, "-m", "lab.bench.cockpit", "--child", "--home", str(folder)]
             command += ["--days", str(given.days), "--keys", str(given.keys), "--only", only]
             row = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
             figures = "".join(f"{row[name]:9.3f}" for name in ("cold_s", "cold_cpu_s", "warm_s", "warm_cpu_s"))

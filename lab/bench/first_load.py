@@ -82,15 +82,15 @@ def report(records: int, settings: Settings, root: Path) -> None:
     streamed, loaded = sides["stream"], sides["batch"]
     for side in sides.values():
         side.home.mkdir(parents=True, exist_ok=True)
-    costs["stream: the whole log"] = python(streamed, streamed.home / "bench.log", *DRIVER)
-    whole = python(loaded, loaded.home / "bench.log", "bench.first_load", "--load", topic)
+    costs["stream: the whole log"] = python(streamed, streamed.home / "lab.bench.log", *DRIVER)
+    whole = python(loaded, loaded.home / "lab.bench.log", "lab.bench.first_load", "--load", topic)
     steps = {f"batch: {what}": Cost(*pair) for what, pair in (read_json(loaded.home / STEPS) or {}).items()}
     cpu_s, wall_s = (sum(getattr(cost, each) for cost in steps.values()) for each in ("cpu_s", "wall_s"))
     costs |= steps
     costs["batch: start and end of its process"] = Cost(whole.cpu_s - cpu_s, whole.wall_s - wall_s)
     costs["stream: its late windows"] = python(
         streamed,
-        streamed.home / "bench.log",
+        streamed.home / "lab.bench.log",
         "rivertwice.cli.main", "backfill", "run", NAME, "--yes", "--from", to_iso(from_ms(BEGIN_MS - 12 * HOUR_MS)), "--to",
         to_iso(from_ms(BEGIN_MS + records * HOUR_MS // PER_HOUR)),
     )  # fmt: skip

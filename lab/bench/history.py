@@ -225,7 +225,7 @@ def main(lengths: list[int], names: list[str], times: int, rounds: int) -> None:
             for _, batches in itertools.product(range(rounds), lengths):
                 folder = str(Path(root) / str(batches))
                 shorten_logs(Settings(Path(folder), Path(folder) / "home").pipeline("p"))
-                command = [sys.executable, "-m", "bench.history", "--act", name, folder, str(times)]
+                command = [sys.executable, "-m", "lab.bench.history", "--act", name, folder, str(times)]
                 answer = subprocess.run(command, check=True, capture_output=True, text=True)
                 figures = json.loads(answer.stdout.splitlines()[-1])
                 shown = f"{figures['first']:.3f} | {figures['again']:.3f} | {figures['mb']:.0f}"

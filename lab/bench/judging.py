@@ -136,7 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def child(*words: str) -> str:
-    command = [sys.executable, "-m", "bench.judging", "--child", *words]
+    command = [sys.executable, "-m", "lab.bench.judging", "--child", *words]
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=dict(os.environ)).stdout
 
 

@@ -95,7 +95,7 @@ def report(records: int, kind: str, bootstrap: str, root: Path) -> None:
     ensure_topic(small, topic, PARTITIONS)
     for events in events_of(records):
         produce_events(small, topic, [replace(event, partition=partition_of(event.key)) for event in events])
-    log = root / "bench.log"
+    log = root / "lab.bench.log"
     began = python(large, log, "rivertwice.cli.main", "start", NAME, "--from-batch")
     costs: dict[str, Cost] = {}
     for side, settings in (("small", small), ("large", large)):
