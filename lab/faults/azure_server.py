@@ -12,7 +12,6 @@ import json
 import os
 import secrets
 import shutil
-import signal
 import subprocess
 import time
 import urllib.error
@@ -23,6 +22,7 @@ from dataclasses import dataclass
 from email.utils import formatdate
 from pathlib import Path
 
+from lab.faults.children import end
 from rivertwice.core.errors import ServiceError
 from rivertwice.core.locks import lock
 from rivertwice.core.ports import held_ports
@@ -152,12 +152,7 @@ def azure_server(build: Path, folder: Path) -> Iterator[AzureServer]:
             _wait_until_listening(said, process)
             yield AzureServer(f"http://127.0.0.1:{port}/{account}", account, key)
         finally:
-            process.send_signal(signal.SIGTERM)
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            end(process)
 
 
 def _wait_until_listening(said: Path, process: subprocess.Popen[bytes]) -> None:

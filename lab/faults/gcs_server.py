@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -14,8 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from lab.faults.children import end
 from lab.faults.go_program import GoProgram
 from rivertwice.core.errors import ServiceError
 from rivertwice.core.ports import held_ports
@@ -71,7 +70,7 @@ def gcs_server(build: Path, folder: Path) -> Iterator[GcsServer]:
             with _front(f"http://{address}", folder / "front.log") as endpoint:
                 yield GcsServer(endpoint)
         finally:
-            _end(process)
+            end(process)
 
 
 @contextmanager
@@ -87,16 +86,7 @@ def _front(target: str, said: Path) -> Iterator[str]:
             raise ServiceError(message)
         yield endpoint
     finally:
-        _end(process)
-
-
-def _end(process: subprocess.Popen[Any]) -> None:
-    process.send_signal(signal.SIGTERM)
-    try:
-        process.wait(10)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+        end(process)
 
 
 def _wait_until_healthy(endpoint: str, process: subprocess.Popen[bytes], log: Path) -> None:

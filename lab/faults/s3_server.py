@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import signal
 import subprocess
 import time
 import urllib.error
@@ -14,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from lab.faults.children import end
 from lab.faults.versitygw import versitygw_binary
 from rivertwice.core.errors import ServiceError
 from rivertwice.core.ports import held_ports
@@ -100,12 +100,7 @@ def _serve(endpoint: str, access: str, secret: str, process: subprocess.Popen[by
         _wait_until_healthy(endpoint, process, log)
         yield S3Server(endpoint, access, secret, process.pid)
     finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        end(process)
 
 
 def _wait_until_healthy(endpoint: str, process: subprocess.Popen[bytes], log: Path) -> None:

@@ -172,15 +172,13 @@ class Host:
         self._doors: dict[str, Door] = {}
         self._lock = threading.Lock()
         self._since = utc_now()
-        self.quiet = Deadline.after(IDLE_S)
+        self._quiet = Deadline.after(IDLE_S)
 
     @property
     def is_idle(self) -> bool:
         """Whether there has been no driver for a minute."""
         with self._lock:
-            if self._doors:
-                self.quiet = Deadline.after(IDLE_S)
-            return self.quiet.is_over()
+            return not self._doors and self._quiet.is_over()
 
     def record(self) -> None:
         """Write who this is and which drivers it has; the caller has the lock, or is alone."""
@@ -222,7 +220,7 @@ class Host:
         return door
 
     def _shut(self, name: str, door: Door | None = None) -> None:
-        """Shut a door; a JVM whose query does not stop is ended, so that nothing of it goes on beside the next driver's."""
+        """Shut a door; a JVM whose query does not stop is ended, so that it does nothing beside the next driver's."""
         with self._lock:
             known = self._doors.get(name)
         door = door or known
@@ -236,6 +234,7 @@ class Host:
         with self._lock:
             if self._doors.get(name) is door:
                 del self._doors[name]
+                self._quiet = Deadline.after(IDLE_S)
                 self.record()
                 _log.info("driver %s (process %s) left", name, door.pid)
 
@@ -267,9 +266,8 @@ def main() -> int:
         host.record()
         _log.info("process %s has the JVM %s for the drivers of %s", os.getpid(), process.pid, folder.name)
         listener.settimeout(LOOK_S)
-        while (
-            not host.is_idle and place.exists() and place.stat().st_ino == own
-        ):  # a home may be removed, and made again
+        # A home may be removed, and made again.
+        while not host.is_idle and place.exists() and place.stat().st_ino == own:
             if process.poll() is not None:
                 end(f"the JVM ended with code {process.returncode}")
             with contextlib.suppress(TimeoutError):

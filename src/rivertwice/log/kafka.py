@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 from confluent_kafka import (
@@ -452,31 +453,16 @@ def position_reporter(settings: Settings, group: str) -> Callable[[Mapping[str, 
 
     It keeps one connection, for repeated calls. A commit of Kafka's own is not the truth of a stream: whoever watches the lag reads it.
     """
-    clients: list[AdminClient] = []
+    connect = cache(lambda: admin(settings))  # a stream starts without it
 
     def report(offsets: Mapping[str, Mapping[str, int]]) -> None:
-        client = clients[0] if clients else admin(settings)
-        clients[:] = [client]
         places = [TopicPartition(topic, int(p), int(o)) for topic, parts in offsets.items() for p, o in parts.items()]
         with _explained(settings, f"reporting the position of consumer group {group}"):
             request = [ConsumerGroupTopicPartitions(group, places)]
-            for answer in client.alter_consumer_group_offsets(request, request_timeout=TIMEOUT).values():
+            for answer in connect().alter_consumer_group_offsets(request, request_timeout=TIMEOUT).values():
                 answer.result(TIMEOUT)
 
     return report
-
-
-def group_position(settings: Settings, group: str) -> dict[str, dict[int, int]]:
-    """Return topic to partition to the next offset, as a consumer group has committed it."""
-    client = admin(settings)
-    with _explained(settings, f"looking at consumer group {group}"):
-        (asked,) = client.list_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(group)], request_timeout=TIMEOUT
-        ).values()
-        found: dict[str, dict[int, int]] = {}
-        for place in asked.result(TIMEOUT).topic_partitions:
-            found.setdefault(place.topic, {})[place.partition] = place.offset
-    return found
 
 
 def begin_offsets(settings: Settings, topic: str) -> dict[int, int]:
