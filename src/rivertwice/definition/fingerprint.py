@@ -16,6 +16,8 @@ from rivertwice.definition.stream_pins import NO_TIME
 from rivertwice.storage import encode_json
 
 # Increase one when a change of `decode` or `compile` gives another result for the same definition and records.
+# Not increased for records that are refused since they stalled a task or hid what follows their JSON: a new number would stop every
+# pipeline for records that nobody writes.
 DECODER_VERSION = 1
 COMPILER_VERSION = 1
 

@@ -52,6 +52,7 @@ from rivertwice.engine.envelope import (
     envelope_schema,
     field_text,
     framing_cases,
+    image,
     is_delete,
     open_envelope,
     payload,
@@ -200,14 +201,17 @@ SCHEMA_ID_HEADER = "schema-id"
 HEADERS_TYPE = "array<struct<key:string,value:binary>>"
 _OPTIONS = {
     "mode": "PERMISSIVE",
-    "columnNameOfCorruptRecord": "_corrupt",
+    "columnNameOfCorruptRecord": "not read",
     "allowSingleQuotes": "false",
     "allowNonNumericNumbers": "false",
     "allowComments": "false",
     "allowUnquotedFieldNames": "false",
 }
-# from_json stops after the first value; the mark after the text is read only if nothing else follows the text.
-_BEFORE, _BEHIND = '{"_record":', ',"_end":true}'
+# from_json stops after the first value. So a last field is put into the object; it is read only if nothing follows the object.
+_TAIL = "\x01"  # in JSON only as a code, and no name of a field can have it
+_TAIL_CODE = "\\u0001"
+_UNREAD = "{}"
+_TOO_LONG = "a decimal has an exponent of five digits or more, or a thousand digits in quotes"
 
 
 def decode(
@@ -271,13 +275,54 @@ def _if_accepted(name: str) -> Column:
 
 def _json_columns(records: DataFrame, source: Source, fits: Column) -> DataFrame:
     texts = records.withColumn("_text", F.when(fits, F.try_validate_utf8(payload(source).cast("string"))))
-    # A column, because Spark interprets what `from_json` has as an argument. It is read again by `_not_an_object`: Spark would move
-    # what is read once into the argument.
-    marked = texts.withColumn("_marked", F.concat(F.lit(_BEFORE), "_text", F.lit(_BEHIND)))
+    # A column, because Spark interprets what `from_json` has as an argument. It is read again by a case: Spark would move what is read
+    # once into the argument.
+    marked = texts.withColumn("_mark", _mark()).withColumn("_marked", _marked(source))
     parsed = marked.withColumn("_parsed", F.from_json("_marked", _parse_schema(source), _OPTIONS))
     if source.envelope == "debezium":
         parsed = open_envelope(parsed)
     return parsed.select(*parsed.columns, *(_typed(source, name, kind) for name, kind in source.schema_.items()))
+
+
+def _marked(source: Source) -> Column:
+    """Return the text with `_TAIL` as its last field; no JSON where it is not one object."""
+    text = F.col("_text")
+    data = text.cast("binary")
+    # A text without white space around it, as nearly all are, is not searched by an expression.
+    is_object = text.startswith("{") | text.rlike(r"\A\s*+\{")
+    body = F.when(text.endswith("}"), F.substring(data, F.lit(1), F.octet_length(data) - 1).cast("string")).otherwise(
+        F.regexp_extract(text, r"(?s)\A(.*)\}\s*\z", 1)
+    )
+    is_empty = ~text.contains('"') & text.rlike(r"\A\s*+\{\s*+\}\s*+\z")
+    whole = F.concat(body, F.when(is_empty, '"').otherwise(',"'), F.lit(_TAIL_CODE + '":"'), "_mark", F.lit('"}'))
+    stalls = _stalls(source)
+    object_ = whole if stalls is None else F.when(stalls, _UNREAD).otherwise(whole)
+    return F.when(text.isNotNull(), F.when(is_object, object_).otherwise(""))
+
+
+def _mark() -> Column:
+    """Return what `_TAIL` has. A text that could have this field itself gets a value that it cannot know, its own hash."""
+    return F.when(F.col("_text").contains(_TAIL_CODE), F.sha2("_text", 256)).otherwise("")
+
+
+def _stalls(source: Source) -> Column | None:
+    """Return whether a decimal has a power of five digits or more, or a thousand digits in quotes; None for a source without decimals.
+
+    Spark would write such a number out, digit by digit, before it looks at its type: for minutes, with 400 MB of memory (tried on 4.2).
+    The patterns look for the key of a decimal and its value; they take time that is linear in the text, and no stack (all repeats are
+    possessive). There is one for each name, since Java skips through a text only for a pattern that begins with the same signs.
+    """
+    names = {source.parts_of(name)[-1] for name, kind in source.schema_.items() if kind.startswith("decimal")}
+    if not names:
+        return None
+    code = r"\\u[0-9A-Fa-f]{4}"  # a key and a text in quotes may have any sign as its code
+    before = r"(?:[\p{Nd}.+-]|\\u(?!00[46]5)[0-9A-Fa-f]{4})"
+    in_quotes = rf'"{before}*+(?:[eE]|\\u00[46]5)(?:[\p{{Nd}}+-]|{code}){{5}}'
+    value = rf'\s*+:\s*+(?:-?+[0-9.]++[eE][+-]?+0*+[0-9]{{5}}|{in_quotes}|"{before}{{1000}})'
+    coded = rf'{code}(?:[^"\\]|{code}){{0,{max(map(len, names))}}}+"{value}'
+    text = F.col("_text")
+    plain = (text.rlike(rf'"\Q{name}\E"{value}') for name in sorted(names))
+    return functools.reduce(operator.or_, plain, text.contains("\\u00") & text.rlike(coded))
 
 
 def _json_cases(source: Source) -> list[Case]:
@@ -286,7 +331,8 @@ def _json_cases(source: Source) -> list[Case]:
         *framing_cases(source, framed),
         (F.col("_marked").isNull(), "utf8", F.lit("the value is not UTF-8")),
         *_schema_id_case(source),
-        (_not_an_object(F.col("_marked")), "json", F.lit("the value is not one JSON object")),
+        *([(F.col("_marked") == _UNREAD, "schema", F.lit(_TOO_LONG))] if _stalls(source) is not None else []),
+        (_is_not_whole(), "json", F.lit("the value is not one JSON object")),
         *(envelope_cases() if source.envelope == "debezium" else []),
         (_wrong_type(source), "schema", _wrong_fields(source)),
     ]
@@ -302,11 +348,11 @@ def _parse_schema(source: Source) -> str:
     }
     fields = source.nested_type({name: "string" if kind == "timestamp" else kind for name, kind in kinds.items()})
     record_fields = envelope_schema(fields) if source.envelope == "debezium" else fields
-    return f"_record struct<{record_fields}>, _end boolean, _corrupt string"
+    return f"struct<{record_fields}, `{_TAIL}`: string, `{_OPTIONS['columnNameOfCorruptRecord']}`: string>"
 
 
 def _parsed_value(source: Source, name: str) -> Column:
-    return functools.reduce(Column.getField, source.parts_of(name), F.col("_parsed._record"))
+    return functools.reduce(Column.getField, source.parts_of(name), image(source))
 
 
 def _typed(source: Source, name: str, kind: str) -> Column:
@@ -433,16 +479,13 @@ def last_header(key: str) -> Column:
     return F.get("_headers", F.when(from_end > 0, F.size("_headers") - from_end).cast("int"))["value"]
 
 
-def _not_an_object(marked: Column) -> Column:
+def _is_not_whole() -> Column:
     # A wrong type leaves the rest of the object readable, so the mark is missing only after an error of syntax.
-    # A text without white space around it, as nearly all are, is not searched by an expression.
-    begins = marked.startswith(_BEFORE + "{") | marked.rlike(r'\A\{"_record":\s*\{')
-    ends = marked.endswith("}" + _BEHIND) | marked.rlike(r'\}\s*,"_end":true\}\z')
-    return ~(begins & ends) | F.col("_parsed._end").isNull()
+    return ~F.col("_parsed").getField(_TAIL).eqNullSafe(F.col("_mark"))
 
 
 def _wrong_type(source: Source) -> Column:
-    parts = [F.col("_parsed._corrupt").isNotNull()]
+    parts = [F.col("_parsed").getField(_OPTIONS["columnNameOfCorruptRecord"]).isNotNull()]
     for name, kind in source.schema_.items():
         if kind == "timestamp" or name in source.exact_decimals:
             parts.append(_parsed_value(source, name).isNotNull() & F.col(name).isNull())

@@ -67,21 +67,20 @@ def envelope_schema(fields: str) -> str:
 
 
 def open_envelope(parsed: DataFrame) -> DataFrame:
-    """Return parsed change events as parsed plain records, with `_op` and `_ts_ms`."""
-    record = F.col("_parsed._record")
+    """Return parsed change events with `_record` (the image that counts), `_op` and `_ts_ms`."""
+    record = F.col("_parsed")
     inner = record["payload"]
     values = {
         name: F.when(inner.isNotNull(), inner[name]).otherwise(record[name])
         for name in ("before", "after", "op", TS_MS)
     }
-    image = F.when(values["op"] == "d", values["before"]).otherwise(values["after"])
-    plain = F.struct(image.alias("_record"), F.col("_parsed._end"), F.col("_parsed._corrupt"))
-    return parsed.select(
-        *(name for name in parsed.columns if name != "_parsed"),
-        plain.alias("_parsed"),
-        values["op"].alias(OP),
-        values[TS_MS].alias("_ts_ms"),
-    )
+    chosen = F.when(values["op"] == "d", values["before"]).otherwise(values["after"])
+    return parsed.select("*", chosen.alias("_record"), values["op"].alias(OP), values[TS_MS].alias("_ts_ms"))
+
+
+def image(source: Source) -> Column:
+    """Return the struct of a parsed record's fields: of a change event the image that counts, else the record."""
+    return F.col("_record") if source.envelope == "debezium" else F.col("_parsed")
 
 
 def change_time(own_time: Column, source: Source) -> Column:
@@ -89,7 +88,7 @@ def change_time(own_time: Column, source: Source) -> Column:
 
     For a table's delete it is the latter: the image is the row before the delete, with the time of the previous change.
     """
-    is_absent = F.col("_parsed._record").getField(source.event_time).isNull()
+    is_absent = image(source).getField(source.event_time).isNull()
     if not source.is_table:
         return F.when(is_absent, written_at()).otherwise(own_time)
     return F.when(is_absent | (F.col(OP) == "d"), F.coalesce(written_at(), own_time)).otherwise(own_time)
@@ -104,7 +103,7 @@ def written_at() -> Column:
 def envelope_cases() -> list[Case]:
     """Return the reasons why a JSON object is not a change event."""
     unknown = ~F.coalesce(F.col(OP).isin(*_OPS), F.lit(False))
-    empty = F.col("_parsed._record").isNull()
+    empty = F.col("_record").isNull()
     side = F.when(F.col(OP) == "d", F.lit("before")).otherwise(F.lit("after"))
     return [
         (unknown, "envelope", F.concat(F.lit("op is "), F.coalesce(F.substring(OP, 1, 20), F.lit("absent")))),
