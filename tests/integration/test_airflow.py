@@ -9,11 +9,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import httpx
 import pytest
 
 from rivertwice.agent.launch import start_agent, stop_agent
-from rivertwice.core.instants import utc_now
-from rivertwice.local.airflow import airflow_home
+from rivertwice.backfill.store import load_backfill_plan
+from rivertwice.core.instants import iso_of_ms, utc_now
+from rivertwice.local.airflow import airflow_home, airflow_info
 from rivertwice.local.broker import BrokerInfo
 from rivertwice.reconcile.results import newest_reconcile
 from rivertwice.savepoint.catalogue import load_savepoint
@@ -36,6 +38,7 @@ from servers.airflow import (
     stop_quiet_airflow,
 )
 from servers.airflow_versions import BESIDE, SWITCH, begin_beside, switch
+from servers.browser import log_in
 from servers.cockpit import data_of
 from servers.secure_kafka import CORE, ENV, SecureListeners, create_user
 from streams.flights import StreamedRun
@@ -167,6 +170,33 @@ def test_windows_that_lost_flights_are_found_repaired_and_agree_afterwards(world
     assert read_sequence(world.home)[-1] == newest
     world.run("reconcile")
     assert sorted(days_used(world)) == sorted(DAYS * 2)
+
+
+@pytest.mark.proves("howto-airflow.md#airflows-own-backfill")
+def test_airflows_own_backfill_computes_the_days_of_its_range_again(world: World, begun: dict[str, str]) -> None:
+    ended_well(world, begun, "compared")
+    info, dag = airflow_info(world.settings), f"backfill__{PIPELINE}"
+    asked: dict[str, object] = {"dag_id": dag, "from_date": "2013-06-30T00:00:00Z", "to_date": "2013-07-01T23:59:59Z"}
+    asked |= {"reprocess_behavior": "none", "max_active_runs": 2, "dag_run_conf": {"reason": "asked of Airflow"}}
+    login = {"Authorization": f"Bearer {log_in(info)}"}
+    before = len(read_sequence(world.home))
+    answer = httpx.post(f"{info.url}/api/v2/backfills", headers=login, json=asked, trust_env=False, timeout=60)
+    assert answer.status_code == 200, answer.text
+
+    def ended() -> bool:
+        url = f"{info.url}/api/v2/backfills/{answer.json()['id']}"
+        return bool(httpx.get(url, headers=login, trust_env=False, timeout=60).json()["completed_at"])
+
+    wait_for("Airflow's backfill", ended, 900)
+    runs = [run for run in world.airflow.runs(dag) if run.startswith("backfill__")]
+    assert [world.airflow.state(dag, run) for run in runs] == ["success"] * 2
+    published = read_sequence(world.home)[before:]
+    plans = [load_backfill_plan(world.home, entry.payload["backfill"]) for entry in published]
+    days = [{iso_of_ms(at)[:10] for at in (plan.ranges[0][0], plan.ranges[-1][1] - 1)} for plan in plans]
+    assert sorted(days, key=min) == [{"2013-06-30"}, {"2013-07-01"}]
+    assert {plan.reason for plan in plans} == {"asked of Airflow"}
+    world.run("reconcile")
+    assert counts(world, "served").get("LATE", 0) == counts(world, "served").get("DEFECT", 0) == 0
 
 
 def test_a_version_serves_once_it_is_proved_and_a_person_approves(world: World, begun: dict[str, str]) -> None:

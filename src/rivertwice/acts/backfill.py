@@ -70,6 +70,10 @@ class RecomputeRequest(RangeRequest):
         late_at = asked_at if self.scope == LATE else None
         return BackfillRequest(self.pipeline, self.range, self.reason or reason, late_at)
 
+    def over(self, start: datetime, end: datetime) -> Self:
+        """Return the same request for the windows of a range, half-open."""
+        return self.model_validate({**self.model_dump(), "scope": RANGE, "start": start, "end": end})
+
     @model_validator(mode="after")
     def _scope_fits(self) -> Self:
         if self.scope == RANGE and self.start is None:

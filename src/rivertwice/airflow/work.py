@@ -54,13 +54,15 @@ def run_of(context: Any, needs: Sequence[str] = (), alone: Sequence[str] = ()) -
     """
     run, ti = context.get("dag_run"), context.get("ti") or context.get("task_instance")
     due = getattr(run, "logical_date", None) or getattr(run, "run_after", None)
+    kind = str(getattr(run, "run_type", "manual")).rsplit(".", 1)[-1].lower()
     dag = str(getattr(run, "dag_id", "") or getattr(context.get("dag"), "dag_id", ""))
     return TaskRun(
         dag=dag,
         run=str(getattr(run, "run_id", "") or context.get("run_id") or ""),
         task=str(getattr(ti, "task_id", "") or "unknown"),
         due_at=due or utc_now(),
-        is_scheduled=str(getattr(run, "run_type", "manual")).rsplit(".", 1)[-1].lower() == "scheduled",
+        is_scheduled=kind == "scheduled",
+        is_backfill=kind == "backfill",
         user=str(getattr(run, "triggering_user_name", None) or ""),
         params={**context.get("params", {}), **(getattr(run, "conf", None) or {})},
         results={each: ti.xcom_pull(task_ids=each) for each in needs},

@@ -46,6 +46,7 @@ class TaskRun:
         run: id of its run.
         task: id of the task.
         is_scheduled: whether the run started without a request.
+        is_backfill: whether it is one of Airflow's own Backfill, for the period that begins at `due_at`.
         due_at: when it was due (UTC).
         user: name of the person who asked for the run; "": Airflow itself did.
         params: values of the form.
@@ -59,6 +60,7 @@ class TaskRun:
     task: str
     due_at: datetime
     is_scheduled: bool = False
+    is_backfill: bool = False
     user: str = ""
     params: Mapping[str, Any] = field(default_factory=dict)
     results: Mapping[str, Any] = field(default_factory=dict)

@@ -12,11 +12,12 @@ from typing import Any, NoReturn
 
 from rivertwice.acts import CARE, LATE, ActName, PlanRequest, RecomputeRequest, arguments_of
 from rivertwice.core import RequestError, Settings, utc_now
+from rivertwice.definition import NO_SCHEDULE
 from rivertwice.tasks.forms import Form, RunReason, read_form
 from rivertwice.tasks.names import is_reconcile_of, request_of
 from rivertwice.tasks.reports import report_gate
 from rivertwice.tasks.run import TaskFailedError, TaskRun, TaskSkippedError
-from rivertwice.tasks.turns import is_turn_of
+from rivertwice.tasks.turns import find_period, is_turn_of
 
 
 def note(settings: Settings, run: TaskRun, pipeline: str, command: str, reason: str) -> None:
@@ -242,7 +243,14 @@ def find_planned(settings: Settings, run: TaskRun, pipeline: str) -> str:
 
 
 def _in_its_turn(asked: Any, rare: str, often: str, run: TaskRun) -> RecomputeRequest:
-    """Return the request of a run; a scheduled one is about the late queue unless the rare schedule has its turn."""
+    """Return the request of a run.
+
+    A scheduled one is about the late queue unless the rare schedule has its turn, one of Airflow's own Backfill about its period.
+    """
+    if run.is_backfill:
+        start, end = find_period(rare if often == NO_SCHEDULE else often, run.due_at)
+        over: RecomputeRequest = asked.over(start, min(end, utc_now()))
+        return over
     is_late = run.is_scheduled and not is_turn_of(rare, often, run.due_at)
     request: RecomputeRequest = asked.model_copy(update={"scope": LATE}) if is_late else asked
     return request

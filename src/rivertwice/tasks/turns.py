@@ -34,6 +34,23 @@ def is_turn_of(rare: str, often: str, at: datetime) -> bool:
     return (at - EPOCH) // every > (last - EPOCH) // every
 
 
+def find_period(schedule: str, at: datetime) -> tuple[datetime, datetime]:
+    """Return the period that a run of Airflow's own Backfill is for, half-open: from its tick to the next one. Pure.
+
+    Of a schedule with a tick a day or fewer these are days in UTC, whatever their hour: a person who asks for the third of May means
+    this day, and not the one from 02:45.
+
+    Args:
+        schedule: that of the DAG's timetable.
+        at: the tick of the run, UTC.
+    """
+    end = croniter(schedule, at).get_next(datetime) if is_cron(schedule) else at + parse_duration(schedule)
+    if end - at < timedelta(days=1):
+        return at, end
+    day = timedelta(days=1)
+    return at - (at - EPOCH) % day, end - (end - EPOCH) % day
+
+
 def find_most_frequent(schedules: Sequence[str]) -> str:
     """Return the schedule with the most ticks a day; of equal ones the first. `none` has no tick. Pure."""
     return max(schedules, key=_ticks_a_day)

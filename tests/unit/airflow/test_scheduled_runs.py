@@ -13,6 +13,7 @@ from unittest import mock
 
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from croniter import croniter
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,7 +21,7 @@ from rivertwice.acts import arguments_of, find_act, job, parse_request
 from rivertwice.airflow.work import do_step
 from rivertwice.core.instants import parse_iso
 from rivertwice.tasks.run import TaskRun
-from rivertwice.tasks.turns import find_most_frequent, is_turn_of
+from rivertwice.tasks.turns import find_most_frequent, find_period, is_turn_of
 from rivertwice.tasks.watched import Watched
 
 DUE = datetime(2026, 11, 22, 3, 25, tzinfo=UTC)
@@ -180,3 +181,42 @@ def test_a_job_does_what_the_request_asks_for() -> None:
         with mock.patch.dict(job.__dict__, {"find_act": lambda _, taken=taken: taken}):
             assert job.run_job(name, arguments_of(request)) == 0
         assert asked == [request]
+
+
+@pytest.mark.proves("howto-airflow.md#airflows-own-backfill")
+@pytest.mark.parametrize(
+    ("schedule", "at", "start", "end"),
+    [
+        ("45 2 * * *", "2026-05-03T02:45:00Z", "2026-05-03T00:00:00Z", "2026-05-04T00:00:00Z"),
+        ("45 2 * * 0", "2026-05-03T02:45:00Z", "2026-05-03T00:00:00Z", "2026-05-10T00:00:00Z"),
+        ("0 0 1 * *", "2026-02-01T00:00:00Z", "2026-02-01T00:00:00Z", "2026-03-01T00:00:00Z"),
+        ("*/10 * * * *", "2026-05-03T02:50:00Z", "2026-05-03T02:50:00Z", "2026-05-03T03:00:00Z"),
+        ("5 */6 * * *", "2026-05-03T18:05:00Z", "2026-05-03T18:05:00Z", "2026-05-04T00:05:00Z"),
+        ("1 day", "2026-05-03T02:45:00Z", "2026-05-03T00:00:00Z", "2026-05-04T00:00:00Z"),
+        ("15 minutes", "2026-05-03T02:45:00Z", "2026-05-03T02:45:00Z", "2026-05-03T03:00:00Z"),
+    ],
+)
+def test_a_run_of_airflows_backfill_is_for_the_period_of_its_tick(schedule: str, at: str, start: str, end: str) -> None:
+    assert find_period(schedule, parse_iso(at)) == (parse_iso(start), parse_iso(end))
+
+
+@pytest.mark.proves("howto-airflow.md#airflows-own-backfill")
+@given(
+    st.integers(1_577_836_800, 1_893_456_000).map(lambda seconds: datetime.fromtimestamp(seconds, UTC)),
+    st.sampled_from(["45 2 * * *", "7 3 * * 1,4", "*/10 * * * *", "@hourly", "0 0 1 * *"]),
+)
+def test_the_periods_of_neighbouring_ticks_meet(at: datetime, schedule: str) -> None:
+    first = croniter(schedule, at).get_next(datetime)
+    second = croniter(schedule, first).get_next(datetime)
+    assert find_period(schedule, first)[1] == find_period(schedule, second)[0]
+
+
+@pytest.mark.proves("howto-airflow.md#airflows-own-backfill")
+@pytest.mark.parametrize("often", ["none", "*/10 * * * *"])
+def test_a_run_of_airflows_backfill_asks_for_its_period_alone(asked: Callable[[str], None], often: str) -> None:
+    asked("backfill")
+    with mock.patch("rivertwice.backfill.plan_if_needed", return_value=None) as planned:
+        do_step("plan_backfill", "flight_delays", "45 2 * * *", often)
+    (request,) = (call.args[1] for call in planned.call_args_list)
+    start, end = find_period("45 2 * * *" if often == "none" else often, DUE)
+    assert (request.range.start, request.range.end, request.late_at) == (start, end, None)
