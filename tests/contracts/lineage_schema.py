@@ -18,6 +18,7 @@ REGISTRY: Registry[Any] = Registry().with_resources(
 FACETS = {
     "schema": "SchemaDatasetFacet",
     "storage": "StorageDatasetFacet",
+    "columnLineage": "ColumnLineageDatasetFacet",
     "dataQualityAssertions": "DataQualityAssertionsDatasetFacet",
     "dataQualityMetrics": "DataQualityMetricsInputDatasetFacet",
 }

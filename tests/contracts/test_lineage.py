@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from openlineage.client.serde import Serde
@@ -13,7 +14,11 @@ from openlineage.client.serde import Serde
 from contracts.lineage_schema import dataset_findings, findings
 from homes.project import FLIGHTS, make_project
 from rivertwice.airflow.lineage import assertions_of, rows_of, task_lineage
+from rivertwice.core.instants import utc_now
+from rivertwice.definition.bundle import build_bundle
 from rivertwice.definition.definition import load_definition
+from rivertwice.engine.checked import check_bundle
+from rivertwice.engine.checks import Examined
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of Airflow's own imports
 RUN: dict[str, Any] = {
@@ -38,6 +43,36 @@ def test_datasets_have_the_names_and_columns_of_the_specification(tmp_path: Path
     assert fields == definition.source[1].schema_
     assert [field["name"] for field in served["facets"]["schema"]["fields"]] == definition.result_columns
     assert [each for dataset in (topic, served) for each in dataset_findings(dataset)] == []
+
+
+@pytest.mark.proves("howto-airflow.md#lineage")
+def test_columns_name_the_fields_that_they_come_from(tmp_path: Path) -> None:
+    settings = make_project(tmp_path, {"flight_delays": FLIGHTS}, bootstrap="broker-1:9092")
+    columns = {
+        "window_start": [("flights", "sched_dep", "TRANSFORMATION")],
+        "origin": [("flights", "origin", "IDENTITY")],
+        "flights": [],
+        "": [("flights", "origin", "GROUP_BY"), ("flights", "window_start", "JOIN"), ("flights", "record", "FILTER")],
+    }
+    bundle = build_bundle(settings.definition_folder("flight_delays"))
+
+    def examine(*_: object) -> Examined:
+        return Examined(columns=columns)
+
+    with patch("rivertwice.engine.checks.examine_definition", examine):
+        check_bundle(settings.pipeline("flight_delays"), bundle, lambda: None, utc_now(), where="here")
+    topic, served = datasets(task_lineage(settings, "flight_delays"))
+    facet = served["facets"]["columnLineage"]
+
+    def seen(fields: list[dict[str, Any]]) -> list[tuple[str, str, str]]:
+        assert {(each["namespace"], each["name"]) for each in fields} <= {(topic["namespace"], topic["name"])}
+        return [(each["field"], way["type"], way["subtype"]) for each in fields for way in each["transformations"]]
+
+    assert {name: seen(field["inputFields"]) for name, field in facet["fields"].items()} == {
+        "window_start": [("sched_dep", "DIRECT", "TRANSFORMATION")], "origin": [("origin", "DIRECT", "IDENTITY")], "flights": [],
+    }  # fmt: skip
+    assert seen(facet["dataset"]) == [("origin", "INDIRECT", "GROUP_BY"), ("sched_dep", "INDIRECT", "JOIN")]
+    assert dataset_findings(served) == []
 
 
 def test_a_table_on_s3_is_named_by_bucket_and_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+import yaml
 
 from rivertwice.agent.launch import start_agent, stop_agent
 from rivertwice.backfill.store import load_backfill_plan
@@ -83,6 +84,10 @@ def world(
     create_user(broker.bootstrap)
     folder = tmp_path_factory.mktemp("airflow")
     shutil.copytree(streamed_two_days.settings.project, folder / "project", symlinks=True)
+    definition = folder / "project" / "pipelines" / PIPELINE / "pipeline.yaml"
+    said = yaml.safe_load(definition.read_text())
+    said["airflow"]["schedules"]["backfill"] = "45 2 * * *"  # Airflow's own Backfill is for a schedule's ticks
+    definition.write_text(yaml.safe_dump(said, sort_keys=False))
     settings = replace(listeners.settings(streamed_two_days.settings), project=folder / "project", home=folder / "home")
     shutil.copytree(streamed_two_days.home.root, settings.pipeline(PIPELINE).root)
     link_project(settings.project)

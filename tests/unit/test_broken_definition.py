@@ -100,6 +100,7 @@ def test_a_verdict_is_of_one_definition_these_checks_and_this_spark(
         "unchecked": [],
         "keys": {},
         "risks": [],
+        "columns": {},
     }
     monkeypatch.setattr("rivertwice.engine.checked.version", lambda _: "4")
     home.root.mkdir(parents=True)

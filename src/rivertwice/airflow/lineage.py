@@ -1,7 +1,7 @@
 """Lineage of a task, for OpenLineage: the topics that it read, what its pipeline serves, and a reconcile's verdicts as quality.
 
-Airflow's provider for OpenLineage asks for it, so its classes are only imported then; without the provider this is never called. No
-column lineage is given: which columns of an expression a result depends on is known to Spark's analysed plan, and a task has none.
+Airflow's provider for OpenLineage asks for it, so its classes are only imported then; without the provider this is never called. Which
+fields a column comes from is known to Spark's analysed plan; the checks of a definition store it.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rivertwice.core import Place, Settings, is_remote
+from rivertwice.definition import RECORD
 from rivertwice.timeline import Verdict
 
 if TYPE_CHECKING:
     from openlineage.client.facet_v2 import DatasetFacet, data_quality_assertions_dataset
 
-    from rivertwice.definition import Definition
+    from rivertwice.definition import Bundle, Definition, Source
 
 SEVERITIES = {Verdict.DEFECT: "error", Verdict.NOT_COMPARABLE: "warn", Verdict.LATE: "warn"}
 """A row with such a verdict fails an assertion: only a defect keeps the gate from passing."""
@@ -65,10 +66,11 @@ def task_lineage(settings: Settings, pipeline: str, reconcile: str | None = None
     """
     from airflow.providers.openlineage.extractors import OperatorLineage
 
-    from rivertwice.definition import load_definition
+    from rivertwice.definition import build_bundle
 
-    definition = load_definition(settings.definition_folder(pipeline))
-    inputs, outputs = _topics(settings, definition), [_served(settings, definition)]
+    bundle = build_bundle(settings.definition_folder(pipeline))
+    definition = bundle.definition
+    inputs, outputs = _topics(settings, definition), [_served(settings, bundle)]
     if reconcile is not None:
         inputs.append(_judged(settings, definition, reconcile))
     return OperatorLineage(inputs=inputs, outputs=outputs)
@@ -76,25 +78,58 @@ def task_lineage(settings: Settings, pipeline: str, reconcile: str | None = None
 
 def _topics(settings: Settings, definition: Definition) -> list[Any]:
     from openlineage.client.event_v2 import InputDataset
-    from openlineage.client.naming.dataset import Kafka
 
-    host, _, port = settings.bootstrap_servers().split(",")[0].strip().rpartition(":")
-    named = {source.topic: Kafka(host, port, source.topic) for source in definition.sources.values()}
     return [
-        InputDataset(
-            name.get_namespace(),
-            name.get_name(),
-            facets={"schema": _schema(definition.by_topic[topic][1].schema_)},
-        )
-        for topic, name in named.items()
+        InputDataset(*_topic_name(settings, topic), facets={"schema": _schema(definition.by_topic[topic][1].schema_)})
+        for topic in dict.fromkeys(source.topic for source in definition.sources.values())
     ]
 
 
-def _served(settings: Settings, definition: Definition) -> Any:
+def _served(settings: Settings, bundle: Bundle) -> Any:
     from openlineage.client.event_v2 import OutputDataset
 
+    definition = bundle.definition
     place = settings.pipeline(definition.name).public_served
-    return OutputDataset(*_name_of(place), facets=_table_facets(place, definition))
+    return OutputDataset(*_name_of(place), facets=_table_facets(place, definition) | _column_facet(settings, bundle))
+
+
+def _column_facet(settings: Settings, bundle: Bundle) -> dict[str, DatasetFacet]:
+    """Return the fields that each column of the result comes from; nothing if the newest checks did not see this definition."""
+    from openlineage.client.facet_v2 import column_lineage_dataset as columns
+
+    from rivertwice.engine import read_verdict
+
+    definition = bundle.definition
+    verdict = read_verdict(settings.pipeline(definition.name), bundle.id)
+    if verdict is None or not verdict.columns:
+        return {}
+    topics = {view: _topic_name(settings, source.topic) for view, source in definition.sources.items()}
+
+    def fields_of(column: str, kind: str) -> list[columns.InputField]:
+        found: dict[tuple[str, str], list[columns.Transformation]] = {}
+        for view, field, how in verdict.columns[column]:
+            origin = _field_behind(definition.sources[view], field)
+            if origin is not None:
+                found.setdefault((view, origin), []).append(columns.Transformation(kind, how))
+        return [columns.InputField(*topics[view], field, ways) for (view, field), ways in found.items()]
+
+    named = {name: columns.Fields(fields_of(name, "DIRECT")) for name in verdict.columns if name}
+    return {"columnLineage": columns.ColumnLineageDatasetFacet(named, fields_of("", "INDIRECT"))}
+
+
+def _field_behind(source: Source, column: str) -> str | None:
+    """Return the field of a record behind a column that a view shows to the SQL; None if there is none, as behind its address."""
+    if column in source.schema_:
+        return column
+    return None if column == RECORD else source.event_time  # the ends of its window, or of its time as a row of a table
+
+
+def _topic_name(settings: Settings, topic: str) -> tuple[str, str]:
+    from openlineage.client.naming.dataset import Kafka
+
+    host, _, port = settings.bootstrap_servers().split(",")[0].strip().rpartition(":")
+    name = Kafka(host, port, topic)
+    return name.get_namespace(), name.get_name()
 
 
 def _judged(settings: Settings, definition: Definition, reconcile: str) -> Any:

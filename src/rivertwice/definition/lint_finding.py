@@ -74,6 +74,8 @@ class CheckReport:
         findings: why it is refused, one sentence each; empty if it holds.
         keys: key to why it does not divide the work between tasks.
         risks: expressions that can throw on several records together, which stops the stream.
+        columns: result column to the fields that it comes from: view, field and how (IDENTITY, TRANSFORMATION, AGGREGATION); "": those
+            that decide which rows there are (FILTER, JOIN, GROUP_BY). Empty for a fold, whose code no plan shows.
     """
 
     bundle: str
@@ -82,6 +84,7 @@ class CheckReport:
     keys: Mapping[str, str]
     at: datetime
     risks: tuple[str, ...] = ()
+    columns: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
 
     @property
     def holds(self) -> bool:

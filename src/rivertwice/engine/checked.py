@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FORMAT = 1
-CHECKS_VERSION = 3
-"""Increase it when a change alters what the checks refuse."""
+CHECKS_VERSION = 4
+"""Increase it when a change alters what the checks refuse, or tell."""
 
 
 def read_verdict(home: PipelineHome, bundle: str) -> CheckReport | None:
@@ -53,6 +53,7 @@ def read_verdict(home: PipelineHome, bundle: str) -> CheckReport | None:
             dict(value["keys"]),
             parse_iso(value["at"]),
             tuple(value["risks"]),
+            {column: tuple(map(tuple, sources)) for column, sources in value["columns"].items()},
         )
     except (ValueError, KeyError, TypeError, RequestError, PackageNotFoundError):
         return None
@@ -82,7 +83,13 @@ def check_bundle(
 
     examined = examine_definition(spark(), bundle.definition, where)
     verdict = CheckReport(
-        bundle.id, tuple(examined.findings), tuple(examined.unchecked), examined.keys, now, tuple(examined.risks)
+        bundle.id,
+        tuple(examined.findings),
+        tuple(examined.unchecked),
+        examined.keys,
+        now,
+        tuple(examined.risks),
+        {column: tuple(sources) for column, sources in examined.columns.items()},
     )
     if home is not None:
         _write(home, verdict)
@@ -142,6 +149,7 @@ def _write(home: PipelineHome, verdict: CheckReport) -> None:
         "unchecked": list(verdict.unchecked),
         "keys": dict(verdict.keys),
         "risks": list(verdict.risks),
+        "columns": dict(verdict.columns),
         "at": to_iso(verdict.at),
     }
     home.root.mkdir(parents=True, exist_ok=True)

@@ -21,7 +21,14 @@ from rivertwice.core import EPOCH, DefinitionError, did_you_mean, meant
 from rivertwice.definition import RECORD, Definition, DefinitionFiles, InSet, Pattern, Range, Refusals, Source
 from rivertwice.engine.compile import result_schema, row_checks
 from rivertwice.engine.compilers import compiler_of
-from rivertwice.engine.plan_check import ROW_NODES, computed_keys, find_plan_refusals, inexact_columns, unfit_keys
+from rivertwice.engine.plan_check import (
+    ROW_NODES,
+    column_sources,
+    computed_keys,
+    find_plan_refusals,
+    inexact_columns,
+    unfit_keys,
+)
 from rivertwice.engine.relations import rows_schema, run_sql
 from rivertwice.engine.row_errors import find_group_risks
 from rivertwice.engine.views import fast_plan
@@ -46,12 +53,14 @@ class Examined:
         unchecked: what could not be checked, and why; it does not refuse the definition.
         keys: key to the reason why it does not divide the work between tasks; such a definition is exact, but slow.
         risks: expressions that can throw on several records together, which stops the stream.
+        columns: result column to the fields that it comes from (`column_sources`).
     """
 
     findings: list[str] = field(default_factory=list)
     unchecked: list[str] = field(default_factory=list)
     keys: dict[str, str] = field(default_factory=dict)
     risks: list[str] = field(default_factory=list)
+    columns: dict[str, list[tuple[str, str, str]]] = field(default_factory=dict)
 
 
 def examine_definition(spark: SparkSession, definition: Definition, where: str | None = None) -> Examined:
@@ -139,6 +148,7 @@ def _examine_result(
     if findings:
         return  # a plan runs only if nothing in it is refused
     examined.risks += find_group_risks(plan, _limits(definition))
+    examined.columns |= column_sources(plan)
     samples = {view: _without_throwing(spark, definition, view, rows) for view, rows in samples.items()}
     plan = check.plan(spark, definition, samples)
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rivertwice.definition import FunctionRefusal, Refusals
@@ -124,6 +124,74 @@ def inexact_columns(frame: DataFrame) -> dict[str, str]:
                 tainted[expression.exprId().id()] = place or place_of(expression)
     outputs = ((attribute.name(), attribute.exprId().id()) for attribute in items(root.output()))
     return {name: tainted[column_id] for name, column_id in outputs if column_id in tainted}
+
+
+_HOW = ("IDENTITY", "TRANSFORMATION", "AGGREGATION")
+"""How a column comes from another one, in OpenLineage's words; of several steps the last in this order counts."""
+ROWS = ""
+"""Stands for a column: what decides which rows there are."""
+
+
+def column_sources(frame: DataFrame) -> dict[str, list[tuple[str, str, str]]]:
+    """Return result column to the fields that its value comes from: view, field, and how (a word of OpenLineage).
+
+    Under `ROWS` are the fields of conditions and groups, with `FILTER`, `JOIN` or `GROUP_BY`. What Spark's nodes do that are not
+    known here leaves columns without sources.
+    """
+    root = plan_of(frame)
+    known: dict[int, set[tuple[str, str, str]]] = {}
+    rows: set[tuple[str, str, str]] = set()
+
+    def of(expression: Any, least: str = _HOW[0]) -> set[tuple[str, str, str]]:
+        ids = [attribute.exprId().id() for attribute in items(expression.references().toSeq())]
+        found = (source for column_id in ids for source in known.get(column_id, ()))
+        return {(view, field, max(how, least, key=_HOW.index)) for view, field, how in found}
+
+    def decided(expressions: Iterable[Any], how: str) -> None:
+        rows.update((view, field, how) for each in expressions for view, field, _ in of(each))
+
+    for node in reversed(list(tree(root))):
+        name, output = class_of(node), list(items(node.output()))
+        if is_source(node):
+            view = node.desc().identifier().table()
+            known |= {each.exprId().id(): {(view, each.name(), _HOW[0])} for each in output}
+            continue
+        for own, value in _computed(node, output, root):
+            parts = {class_of(part) for part in tree(value)}
+            least = _HOW[2] if "AggregateExpression" in parts else _HOW[parts != {"AttributeReference"}]
+            known.setdefault(own.exprId().id(), set()).update(of(value, least))
+        if name == "Filter":
+            decided([node.condition()], "FILTER")
+        elif name == "Join":
+            decided(items(node.condition().toList()), "JOIN")
+        elif name == "Aggregate":
+            decided(items(node.groupingExpressions()), "GROUP_BY")
+    found = {each.name(): sorted(known.get(each.exprId().id(), ())) for each in items(root.output())}
+    return {**found, ROWS: sorted(rows)}
+
+
+def _computed(node: Any, output: list[Any], root: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield each column that a node makes, with an expression that gives its value; several for one that has several."""
+    name = class_of(node)
+    if name == "Expand":
+        for listed in items(node.projections()):
+            yield from zip(output, items(listed), strict=True)
+    elif name == "Union":
+        for child in items(node.children()):
+            yield from zip(output, items(child.output()), strict=True)
+    elif name == "CTERelationRef":
+        definitions = (each for each in tree(root) if class_of(each) == "CTERelationDef")
+        defined = next(each for each in definitions if each.id() == node.cteId())
+        yield from zip(output, items(defined.output()), strict=True)
+    elif name == "Generate":
+        yield from ((own, node.generator()) for own in items(node.generatorOutput()))
+    else:
+        yield from ((each, each.child()) for each in items(node.expressions()) if class_of(each) == "Alias")
+
+
+def is_source(node: Any) -> bool:
+    """Say whether a node is the view of a source; a view over another one is the result of `rows.sql`."""
+    return class_of(node) == "View" and not any(class_of(below) == "View" for below in tree(node.child()))
 
 
 def unfit_keys(frame: DataFrame, keys: Sequence[str], event_time: str) -> dict[str, str]:

@@ -24,7 +24,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.classic.column import Column as ClassicColumn
 
-from rivertwice.engine.plan_check import class_of, items, place_of, plan_of, tree
+from rivertwice.engine.plan_check import class_of, is_source, items, place_of, plan_of, tree
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -251,15 +251,10 @@ def _gives_null(expression: Any) -> bool:
     return str(expression.sql()).lower().startswith("try_")
 
 
-def _is_source(node: Any) -> bool:
-    """Say whether a node is the view of a source; a view over another one is the result of `rows.sql`."""
-    return class_of(node) == "View" and not any(class_of(below) == "View" for below in tree(node.child()))
-
-
 def _of_statement(node: Any) -> Iterator[Any]:
     """Yield a node and all below it, down to the views of the sources: what is below prepares the records."""
     yield node
-    if not _is_source(node):
+    if not is_source(node):
         for child in items(node.children()):
             yield from _of_statement(child)
 
@@ -336,7 +331,7 @@ class _Walk:
             return self._rows(node.plan())
         if name == "CTERelationRef":
             return self._referred(node, self._definitions[node.cteId()])
-        if _is_source(node):
+        if is_source(node):
             return [self._entered(node)]
         below = [rows for child in items(node.children()) for rows in self._rows(child)]
         if name in _SAME_ROWS:
@@ -459,7 +454,7 @@ def find_group_risks(result: DataFrame, limits: Mapping[str, float]) -> list[str
 
 def _marked_nodes(node: Any) -> Iterator[tuple[Any, bool]]:
     """Yield the nodes of a statement from the views upwards, each with whether its rows are combined."""
-    if _is_source(node):
+    if is_source(node):
         return
     below = [pair for child in items(node.children()) for pair in _marked_nodes(child)]
     yield from below
