@@ -60,7 +60,13 @@ class Expect(_Model):
     """
 
     batch: list[Row] = Field(description="Every row of a recompute over all accepted events.")
-    stream: list[Row] = Field(description="Every row the stream emits: its closed windows.")
+    stream: list[Row] = Field(
+        description="Every row the stream emits: its closed windows; of a stream with updates, the newest of each."
+    )
+    emitted: list[list[Row]] | None = Field(
+        default=None,
+        description="What each micro-batch emits, if that is compared too; batches that are not listed emit nothing.",
+    )
     late: list[str] = Field(
         default_factory=list, description="Ids of events the stream drops as late, if only from one of their windows."
     )

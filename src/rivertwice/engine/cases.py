@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,14 @@ def diff_rows(definition: Definition, mode: str, expected: list[Row], actual: li
         lines += _diff_group(
             definition, label, keys, expected_groups.get(identity, []), actual_groups.get(identity, [])
         )
+    return lines
+
+
+def diff_batches(definition: Definition, expected: list[list[Row]], emitted: list[list[Row]]) -> list[str]:
+    """Return one sentence per difference between what each micro-batch emitted and had to; a list that is shorter ends with nothing."""
+    lines = []
+    for number, (wanted, rows) in enumerate(zip_longest(expected, emitted)):
+        lines += diff_rows(definition, f"emitted by micro-batch {number}", wanted or [], rows or [])
     return lines
 
 
@@ -247,9 +256,9 @@ def run_case(spark: SparkSession, definition: Definition, case: Case) -> CaseRes
     with tempfile.TemporaryDirectory(prefix="rivertwice-case-") as name:
         folder = Path(name)
         batches = _write_batches(folder / "log", definition, case)
-        stream, watermarks = _run_stream(spark, definition, folder, batches)
+        emitted, watermarks = _run_stream(spark, definition, folder, batches)
         raw = spark.createDataFrame(pa.concat_tables(batches))
-        return _judge(spark, definition, case, raw, stream, watermarks)
+        return _judge(spark, definition, case, raw, emitted, watermarks)
 
 
 def run_cases(spark: SparkSession, folder: Path, definition: Definition | None = None) -> Iterator[CaseResult]:
@@ -276,7 +285,12 @@ def _not_run(path: Path, difference: str) -> CaseResult:
 
 
 def _judge(
-    spark: SparkSession, definition: Definition, case: Case, raw: DataFrame, stream: list[Row], watermarks: list[int]
+    spark: SparkSession,
+    definition: Definition,
+    case: Case,
+    raw: DataFrame,
+    emitted: list[list[Row]],
+    watermarks: list[int],
 ) -> CaseResult:
     decoded = decode_views(definition, raw)
     rows = {view: accepted(decoded[view], source) for view, source in definition.sources.items()}
@@ -284,7 +298,8 @@ def _judge(
     batch_of = [number for number, events in enumerate(case.batches) for _ in events]
     result, conflicts = compiler_of(definition).recompute_case(spark, definition, rows, batch_of)
     batch = _named(definition, ids, result)
-    stream = _named(definition, ids, stream)
+    emitted = [_named(definition, ids, rows) for rows in emitted]
+    stream = newest_rows(definition, emitted)
     dead = {
         ids[row["_offset"]]: row["_reason"]
         for frame in decoded.values()
@@ -295,6 +310,7 @@ def _judge(
     differences = [
         *diff_rows(definition, "batch", expect.batch, batch),
         *diff_rows(definition, "stream", expect.stream, stream),
+        *([] if expect.emitted is None else diff_batches(definition, expect.emitted, emitted)),
         *diff_names("late", dict.fromkeys(expect.late, "late"), {ids[offset]: "late" for offset in late}),
         *diff_names("dead", expect.dead, dead),
         *hints(definition, case, {name: why for name, why in dead.items() if name not in expect.dead}),
@@ -371,8 +387,8 @@ def _write_batches(folder: Path, definition: Definition, case: Case) -> list[pa.
 
 def _run_stream(
     spark: SparkSession, definition: Definition, folder: Path, batches: list[pa.Table]
-) -> tuple[list[Row], list[int]]:
-    """Return the emitted rows that count and, per micro-batch, the watermark its late filter used."""
+) -> tuple[list[list[Row]], list[int]]:
+    """Return per micro-batch the rows it emitted, and the watermark its late filter used."""
     emitted: list[list[Row]] = []
 
     def versions(session: SparkSession, batch: int, _since_us: int | None) -> dict[str, DataFrame]:
@@ -395,7 +411,7 @@ def _run_stream(
     query.awaitTermination()
     count = len(list((checkpoint / "offsets").glob("[0-9]*")))
     own = [_watermark_ms(checkpoint / "offsets" / str(number)) for number in range(count)]
-    return newest_rows(definition, emitted), [0, *own]
+    return emitted, [0, *own]
 
 
 def _watermark_ms(path: Path) -> int:

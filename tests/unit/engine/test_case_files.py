@@ -13,7 +13,7 @@ from rivertwice.core.instants import parse_iso
 from rivertwice.definition.definition import load_definition
 from rivertwice.definition.parts import OutputColumn, same_value
 from rivertwice.engine.case_files import load_cases
-from rivertwice.engine.cases import diff_names, diff_rows, newest_rows
+from rivertwice.engine.cases import diff_batches, diff_names, diff_rows, newest_rows
 
 AT = "2013-06-30T16:00:00Z"
 ROW = {"window_start": parse_iso(AT), "origin": "EWR", "flights": 3, "delay_mean": Decimal("8.6667"), "delay_max": None}
@@ -102,6 +102,20 @@ def test_the_last_batch_of_a_window_counts_and_a_double_row_in_it_shows() -> Non
     assert newest_rows(definition, [[ROW], [four]]) == [ROW, four]
     assert newest_rows(updates, [[ROW], [four]]) == [four]
     assert newest_rows(updates, [[ROW], [four, four]]) == [four, four]
+
+
+def test_what_each_micro_batch_emits_is_compared_batch_by_batch() -> None:
+    updates = load_definition(FLIGHTS).model_copy(update={"emit": "updates"})
+    four = {**ROW, "flights": 4}
+    before, again = ([{"window_start": AT, "origin": "EWR", "flights": count}] for count in (3, 4))
+    assert diff_batches(updates, [before, [], again], [[ROW], [], [four], []]) == []
+    assert diff_batches(updates, [[], again], [[ROW], [four]]) == [
+        f"emitted by micro-batch 0: window_start {AT}, origin EWR: the row was not expected; it is "
+        + ", ".join(f"{name}={value}" for name, value in ROW.items() if name not in ("window_start", "origin"))
+    ]
+    assert diff_batches(updates, [before, again], [[ROW]]) == [
+        f"emitted by micro-batch 1: window_start {AT}, origin EWR: the row is missing; expected flights=4"
+    ]
 
 
 def test_an_expected_row_needs_its_keys() -> None:
