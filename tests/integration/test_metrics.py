@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from dataclasses import replace
 from datetime import timedelta
@@ -15,10 +16,12 @@ from click.testing import CliRunner
 from lab.faults.lab_project import PIPELINE, make_project
 from rivertwice.agent.alerting import AlertKeeper
 from rivertwice.agent.metrics import measure
+from rivertwice.agent.prometheus import FIRING, OK, judge_alerts
 from rivertwice.agent.view import view_pipeline
 from rivertwice.cli.main import cli
 from rivertwice.core.instants import utc_now
 from rivertwice.core.settings import Settings
+from rivertwice.definition.definition import load_definition
 from rivertwice.log import kafka
 from rivertwice.timeline.intent import write_intent
 from rivertwice.timeline.lineage import path_ledger
@@ -95,7 +98,7 @@ def test_the_commands_show_figures_alerts_and_causes_and_exit_by_them(waiting: S
     (found,) = json.loads(told.stdout)
     assert {each["name"]: each["state"] for each in found["alerts"]} == {
         "backpressure": "unknown", "savepoint_stale": "unknown", "lag": "firing", "latency": "firing", "dead_share": "unknown",
-        "dead_unattended": "ok", "recovery": "off", "delivery_lag": "ok",
+        "checkpoint_slow": "unknown", "dead_unattended": "ok", "recovery": "off", "delivery_lag": "ok",
     }  # fmt: skip
     text = CliRunner().invoke(cli, [*home, "agent", "metrics", "--prometheus"], env=env)
     assert f'rivertwice_lag_records{{pipeline="{PIPELINE}"}} 8.0' in text.stdout
@@ -117,5 +120,26 @@ def test_figures_of_a_real_stream_equal_its_ledger_and_its_checkpoint(streamed_t
         path for path in settings.pipeline("flight_delays").checkpoint(rows[-1].timeline).rglob("*") if path.is_file()
     ]
     assert (found.checkpoint_files, found.checkpoint_bytes) == (len(files), sum(path.stat().st_size for path in files))
+    assert found.checkpoint_s is not None
+    assert 0.0 <= found.checkpoint_s < (found.batch_p99_s or 0.0) + 60.0
+    assert found.checkpoint_wait_s == 0.0
     assert found.state_bytes is not None
     assert 0 < found.state_bytes < (found.checkpoint_bytes or 0)
+
+
+def test_a_batch_whose_checkpoint_does_not_end_is_a_figure_and_then_an_alert(
+    streamed_two_days: StreamedRun, tmp_path: Path
+) -> None:
+    """A checkpoint that failed leaves a batch in the tables and no `commits/N`, as a kill between the two does."""
+    settings = replace(streamed_two_days.settings, home=tmp_path / "home")
+    shutil.copytree(streamed_two_days.settings.home, settings.home, symlinks=True)
+    home = settings.pipeline("flight_delays")
+    last = path_ledger(home)[-1]
+    (home.checkpoint(last.timeline) / "commits" / str(last.batch)).unlink()
+    write_intent(home, "running", "test", utc_now())
+    limits = load_definition(settings.definition_folder("flight_delays")).alerts
+    for waited, state in ((limits.checkpoint, OK), (limits.checkpoint + timedelta(seconds=1), FIRING)):
+        now = last.committed_at + waited
+        found = measure(settings, "flight_delays", view_pipeline(settings, "flight_delays", now), now)
+        assert found.checkpoint_wait_s == waited.total_seconds()
+        assert {each.rule.name: each.state for each in judge_alerts(found, limits)}["checkpoint_slow"] == state

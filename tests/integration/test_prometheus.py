@@ -29,7 +29,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ALL_KNOWN = Measures(
     "flight_delays", NOW, desired="running", state="running", heartbeat_age_s=1.0, lag_records=5, lag_s=2.0, latency_s=2.0,
     arriving_per_s=3.0, read_per_s=2.0, catch_up_s=9.0, batch_p50_s=0.5, batch_p95_s=0.8, batch_p99_s=0.9, backpressure_s=0.0,
-    watermark_lag_s=60.0, event_lag_s=1.0, read_total=100, bad_total=2, accepted_total=98, emitted_total=9, dead_share=0.02,
+    checkpoint_s=0.02, checkpoint_wait_s=0.0, disorder_s=3.0, watermark_lag_s=60.0, event_lag_s=1.0, read_total=100, bad_total=2, accepted_total=98, emitted_total=9, dead_share=0.02,
     dead_open=2, dead_oldest_s=5.0, delivery_wait_s=6.0, late_share=0.1, reconcile_age_s=30.0, defects=0, checkpoint_bytes=1, checkpoint_files=2,
     state_bytes=1, savepoint_age_s=9_000.0, savepoint_bytes=3, recovery_s=3.0, recovery_objective_s=60.0, failures=0,
     retention_left_share=0.5, first_load_step=4, first_load_windows=7, partition_lag={"0": 5}, delivery_lag={"sink": 1},

@@ -106,6 +106,9 @@ KINDS: Mapping[str, AlertKind] = {
         "the tables are right; the fast path's topic gets no rows", ("deliver", "status", "--fast", PIPELINE)
     ),
     "backpressure": AlertKind(_DELAYED, _WHY),
+    "checkpoint_slow": AlertKind(
+        "what is served is right: a batch counts from its commit on; newer windows wait for the checkpoint", _WHY
+    ),
     "lag": AlertKind(_DELAYED, _WHY),
     "latency": AlertKind(_DELAYED, _WHY),
     "savepoint_stale": AlertKind(

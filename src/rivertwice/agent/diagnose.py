@@ -16,6 +16,8 @@ SLOW_START_S = 120.0
 SKEW = 0.6
 """A partition that holds more of the lag than this, of at least three, is a hot one."""
 BIG_STATE = 1 << 30
+SLOW_CHECKPOINT_S = 5.0
+"""A checkpoint is two small files after a batch's commit: on a local disk it takes some hundredths of a second."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,7 @@ class Diagnosis:
     """One likely cause.
 
     Attributes:
-        symptom: lag, delivery, silence, late, dead, defect, checkpoint, savepoint or retention.
+        symptom: lag, delivery, duplicates, silence, late, disorder, dead, defect, checkpoint, savepoint or retention.
     """
 
     symptom: str
@@ -38,12 +40,12 @@ def find_causes(measures: Measures, definition: DefinitionFile) -> list[Diagnosi
         *_silence(measures),
         *_lag(measures, definition),
         *_rows(measures, definition),
-        *_delivery(measures),
+        *_delivery(measures, definition),
         *_safety(measures),
     ]
 
 
-def _delivery(measures: Measures) -> Iterator[Diagnosis]:
+def _delivery(measures: Measures, definition: DefinitionFile) -> Iterator[Diagnosis]:
     for sink, failures in measures.delivery_failures.items():
         if failures:
             waiting = measures.delivery_lag.get(sink)
@@ -53,6 +55,14 @@ def _delivery(measures: Measures) -> Iterator[Diagnosis]:
                 f"sink {sink} failed {failures} times in a row; {waiting_text}",
                 "the sink does not answer, or refuses rows; nothing is lost, because the tables have them",
                 f"`rivertwice deliver status {measures.pipeline}` names the error and the next attempt",
+            )
+        delivery = definition.deliver.get(sink)
+        if failures and delivery is not None and delivery.promise[0] == "at_least_once":
+            yield Diagnosis(
+                "duplicates",
+                f"sink {sink} can keep at_least_once at most ({delivery.place}), and failed {failures} times in a row",
+                "a delivery that the destination took and did not confirm is sent again, so its readers may see rows twice",
+                "let the receiver set rows by their key, which makes a repeated row change nothing; or a sink that keeps exactly_once",
             )
 
 
@@ -153,6 +163,17 @@ def _rows(measures: Measures, definition: DefinitionFile) -> Iterator[Diagnosis]
             "records come later than the watermark waits, or one partition lags behind the others",
             f"a longer watermark than {delay.total_seconds():g} s, or a backfill; the reconcile names every late record",
         )
+    if definition.window.kind.has_watermark and measures.disorder_s is not None:
+        waits_s = max(source.watermark for source in definition.sources.values()).total_seconds()
+        if measures.disorder_s > waits_s:
+            yield Diagnosis(
+                "disorder",
+                f"half of the newest batches have events {measures.disorder_s:g} s or more behind the newest one before; the watermark "
+                f"waits {waits_s:g} s",
+                "records are not read in the order of event time: partitions or producers are apart, the key spreads what belongs "
+                "together, or event_time is not the field that increases",
+                "key records by what must be in order; check event_time; `rivertwice advise` shows what another watermark would drop",
+            )
     if measures.dead_share:
         yield Diagnosis(
             "dead",
@@ -176,6 +197,15 @@ def _safety(measures: Measures) -> Iterator[Diagnosis]:
             f"the state has {measures.state_bytes / 1e9:.1f} GB",
             "many keys, long windows or a long watermark are kept open at once",
             "shorten window or watermark, drop keys that are not read; a faster disk for the checkpoint",
+        )
+    checkpoint_s = max(measures.checkpoint_s or 0.0, measures.checkpoint_wait_s or 0.0)
+    if checkpoint_s > SLOW_CHECKPOINT_S:
+        waiting = f", and {measures.checkpoint_wait_s:.1f} s now" if measures.checkpoint_wait_s else ""
+        yield Diagnosis(
+            "checkpoint",
+            f"a checkpoint ends {measures.checkpoint_s or 0.0:.1f} s after its batch's commit (median){waiting}",
+            "the disk of the checkpoint is slow or full, or it is a network share; the next batch waits for it",
+            "a local SSD for the home; shorter windows or fewer keys, which write less state",
         )
     if measures.unproved:
         yield Diagnosis(

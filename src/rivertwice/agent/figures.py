@@ -14,7 +14,8 @@ class BatchFigures:
     Attributes:
         begun_at: when Spark planned it. committed_at: when it was in the changelog.
         read, bad, accepted, emitted: rows.
-        watermark_ms: epoch ms. max_event_ms: largest accepted event time, epoch ms, None if it accepted nothing.
+        watermark_ms: epoch ms. min_event_ms, max_event_ms: accepted event times, epoch ms, None if it accepted nothing.
+        timeline, batch: as in the ledger, by which the checkpoint's files are named.
     """
 
     begun_at: datetime
@@ -24,7 +25,10 @@ class BatchFigures:
     accepted: int
     emitted: int
     watermark_ms: int
+    min_event_ms: int | None
     max_event_ms: int | None
+    timeline: str
+    batch: int
 
     @property
     def seconds(self) -> float:
@@ -45,6 +49,9 @@ class Measures:
         batch_p50_s, batch_p95_s, batch_p99_s: seconds of the newest hundred batches with records.
         latency_s: what a record that arrives now must expect at least: `lag_s`, or one median batch.
         backpressure_s: how long every batch has been full to `max_offsets_per_trigger`.
+        checkpoint_s: from a batch's commit to the end of its checkpoint, median of the newest hundred batches.
+        checkpoint_wait_s: for how long the newest committed batch has waited for its checkpoint; 0 if it has it.
+        disorder_s: how far behind the newest event before it a batch's oldest one is, median of the newest hundred batches.
         watermark_lag_s: now less the watermark. event_lag_s: now less the newest accepted event time (time drift).
         read_total, bad_total, accepted_total, emitted_total: rows over all batches of the head's path.
         dead_share: bad among read over the newest hundred batches, or over the newest records if much larger there.
@@ -86,6 +93,9 @@ class Measures:
     batch_p99_s: float | None = None
     latency_s: float | None = None
     backpressure_s: float | None = None
+    checkpoint_s: float | None = None
+    checkpoint_wait_s: float | None = None
+    disorder_s: float | None = None
     watermark_lag_s: float | None = None
     event_lag_s: float | None = None
     read_total: int = 0

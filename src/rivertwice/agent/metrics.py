@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
 from rivertwice.agent.figures import BatchFigures, Measures
@@ -53,7 +53,10 @@ def batch_figures(rows: Sequence[LedgerRow]) -> list[BatchFigures]:
             accepted=row.accepted,
             emitted=row.emitted,
             watermark_ms=row.batch_watermark_ms,
+            min_event_ms=row.min_event_ms,
             max_event_ms=row.max_event_ms,
+            timeline=row.timeline,
+            batch=row.batch,
         )
         for row in rows
     ]
@@ -97,6 +100,41 @@ def newest_event_ms(batches: Sequence[BatchFigures]) -> int | None:
     return max((batch.max_event_ms for batch in batches[-RECENT:] if batch.max_event_ms is not None), default=None)
 
 
+def disorder_seconds(batches: Sequence[BatchFigures]) -> float | None:
+    """Return how far behind the newest event of the batches before it a batch's oldest event is, as the median of the newest hundred.
+
+    A watermark that waits longer drops nothing of such a batch. None before a second batch has accepted something.
+    """
+    newest: int | None = None
+    behind: list[float] = []
+    for batch in batches:
+        if batch.min_event_ms is None or batch.max_event_ms is None:
+            continue
+        if newest is not None:
+            behind.append(max(0, newest - batch.min_event_ms) / 1000)
+        newest = batch.max_event_ms if newest is None else max(newest, batch.max_event_ms)
+    return quantile(behind[-RECENT:], 0.5)
+
+
+def checkpoint_seconds(
+    batches: Sequence[BatchFigures], timeline: str, ended_at: Callable[[int], datetime | None], now: datetime
+) -> tuple[float | None, float]:
+    """Return from a batch's commit to the end of its checkpoint, median of the newest hundred, and how long the newest one waits for it.
+
+    A checkpoint that fails, like one that hangs, is one that does not end.
+
+    Args:
+        timeline: the head's; batches of others have their checkpoints elsewhere.
+        ended_at: when the checkpoint of a batch ended; None if it has not, or is no longer kept.
+    """
+    own = [batch for batch in batches[-RECENT:] if batch.timeline == timeline]
+    ends = {batch.batch: ended_at(batch.batch) for batch in own}
+    took = [max(0.0, (at - each.committed_at).total_seconds()) for each in own if (at := ends[each.batch]) is not None]
+    is_waiting = bool(own) and ends[own[-1].batch] is None
+    wait = max(0.0, (now - own[-1].committed_at).total_seconds()) if is_waiting else 0.0
+    return quantile(took, 0.5), wait
+
+
 LOG = logging.getLogger(__name__)
 NEWEST = 1_000
 """Batches whose rows are looked at; sums are over all."""
@@ -124,7 +162,7 @@ def measure(settings: Settings, name: str, view: PipelineView, now: datetime) ->
     measures = _from_log(measures, settings, definition, ends, now)
     measures = _from_dead_letters(measures, home, definition, committed, path, now)
     measures = _from_delivery(measures, settings, name, now)
-    measures = _from_checkpoint(measures, home)
+    measures = _from_checkpoint(measures, home, batches, now)
     measures = _from_savepoints(measures, settings, definition, committed.began_at, now)
     measures = _from_quality(measures, settings, home)
     return replace(_from_reconcile(measures, home, now), latency_s=_latency(measures))
@@ -166,6 +204,7 @@ def _from_batches(
         batch_p95_s=p95,
         batch_p99_s=p99,
         backpressure_s=backpressure_seconds(batches, cap),
+        disorder_s=disorder_seconds(batches),
         watermark_lag_s=(now - from_ms(batches[-1].watermark_ms)).total_seconds() if batches[-1].watermark_ms else None,
         event_lag_s=None if event_ms is None else (now - from_ms(event_ms)).total_seconds(),
         read_total=committed.total("read"),
@@ -255,18 +294,31 @@ def sizes_below(folder: Path) -> dict[Path, int]:
     return sizes
 
 
-def _from_checkpoint(measures: Measures, home: PipelineHome) -> Measures:
+def _from_checkpoint(
+    measures: Measures, home: PipelineHome, batches: Sequence[BatchFigures], now: datetime
+) -> Measures:
     name = head(home)
     if name is None:
         return measures
-    sizes = sizes_below(home.checkpoint(name))
+    folder = home.checkpoint(name)
+    sizes = sizes_below(folder)
     state = sum(size for path, size in sizes.items() if path.parts[0] == "state")
+    if sizes:  # without any file the checkpoint begins again, or is on another host
+        took, waits = checkpoint_seconds(batches, name, lambda batch: _written_at(folder / "commits" / str(batch)), now)
+        measures = replace(measures, checkpoint_s=took, checkpoint_wait_s=waits)
     return replace(
         measures,
         checkpoint_bytes=sum(sizes.values()),
         checkpoint_files=len(sizes),
         state_bytes=state if sizes else None,
     )
+
+
+def _written_at(path: Path) -> datetime | None:
+    try:
+        return datetime.fromtimestamp(path.stat().st_mtime, UTC)
+    except FileNotFoundError:
+        return None
 
 
 def _from_savepoints(

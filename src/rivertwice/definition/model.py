@@ -27,6 +27,9 @@ class AlertLimits(BaseModel):
     backpressure: Duration = Field(
         default=timedelta(minutes=5), description="Every batch has been full to max_offsets_per_trigger for longer."
     )
+    checkpoint: Duration = Field(
+        default=timedelta(minutes=5), description="A committed batch waits longer for its checkpoint."
+    )
     savepoint_age: Duration = Field(default=timedelta(hours=2), description="The newest proved savepoint is older.")
     lag: int | None = Field(default=None, ge=1, description="More records wait; without it no alert.")
     latency: Duration | None = Field(default=None, description="A record waits longer; without it no alert.")

@@ -114,7 +114,7 @@ def test_the_shipped_rules_are_of_our_pipelines_and_promtool_accepts_them(promto
 def test_promtool_accepts_rules_with_every_limit_set(promtool: str, tmp_path: Path) -> None:
     limits = AlertLimits(lag=100, latency=timedelta(seconds=2))
     (tmp_path / "rules.yml").write_text(alerting_rules({"a": limits, "b": limits}))
-    assert f"{2 * 8 + 4} rules found" in ask(promtool, "check", "rules", "rules.yml", folder=tmp_path)
+    assert f"{2 * 9 + 4} rules found" in ask(promtool, "check", "rules", "rules.yml", folder=tmp_path)
 
 
 def test_every_metric_of_the_rules_exists() -> None:

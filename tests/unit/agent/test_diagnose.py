@@ -12,6 +12,7 @@ from lab.faults.lab_project import DEFINITION
 from rivertwice.agent.diagnose import Diagnosis, find_causes
 from rivertwice.agent.figures import Measures
 from rivertwice.definition.definition import load_definition
+from rivertwice.definition.delivery_section import KafkaDelivery
 
 LAB = load_definition(DEFINITION)
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -41,6 +42,9 @@ def test_a_healthy_stream_has_no_diagnosis() -> None:
         ({"dead_share": 0.02, "bad_total": 7}, "dead", "cannot be decoded"),
         ({"defects": 1}, "defect", "does not explain"),
         ({"state_bytes": 5 << 30}, "checkpoint", "many keys"),
+        ({"checkpoint_s": 7.5}, "checkpoint", "slow or full"),
+        ({"checkpoint_s": 0.02, "checkpoint_wait_s": 90.0}, "checkpoint", "slow or full"),
+        ({"disorder_s": 45.0}, "disorder", "not read in the order of event time"),
         ({"unproved": 2}, "savepoint", "proofs fail"),
         ({"retention_left_share": 0.2}, "retention", "the archive is behind"),
     ],
@@ -70,3 +74,22 @@ def test_a_trigger_longer_than_a_batch_is_named_before_the_cap() -> None:
 def test_a_sink_that_fails_is_named_and_one_that_only_waits_is_not() -> None:
     (one,) = causes(delivery_failures={"hook": 3, "topic": 0}, delivery_lag={"hook": 12, "topic": 40})
     assert (one.symptom, one.evidence) == ("delivery", "sink hook failed 3 times in a row; 12 batches wait")
+
+
+def test_what_is_within_its_bounds_has_no_cause() -> None:
+    (source,) = LAB.sources.values()
+    assert causes(checkpoint_s=4.0, disorder_s=source.watermark.total_seconds()) == []
+
+
+def test_a_sink_that_sends_again_is_named_as_a_cause_of_duplicates_and_one_that_sends_once_is_not() -> None:
+    sinks = {
+        name: KafkaDelivery(to="kafka", topic=name, transactions=name == "once", guarantee="at_least_once")
+        for name in ("again", "once")
+    }
+    sending = LAB.model_copy(update={"deliver": sinks})
+    found = find_causes(replace(QUIET, delivery_failures={"again": 2, "once": 2}), sending)
+    (doubled,) = [one for one in found if one.symptom == "duplicates"]
+    assert (
+        doubled.evidence == "sink again can keep at_least_once at most (kafka topic again), and failed 2 times in a row"
+    )
+    assert "by their key" in doubled.remedy

@@ -7,7 +7,15 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from rivertwice.agent.figures import BatchFigures
-from rivertwice.agent.metrics import backpressure_seconds, batch_quantiles, newest_event_ms, quantile, read_per_second
+from rivertwice.agent.metrics import (
+    backpressure_seconds,
+    batch_quantiles,
+    checkpoint_seconds,
+    disorder_seconds,
+    newest_event_ms,
+    quantile,
+    read_per_second,
+)
 from rivertwice.timeline.dead_summary import dead_share
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -15,7 +23,8 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 def batch(at_s: float, took_s: float = 1.0, read: int = 10, bad: int = 0, event_ms: int | None = None) -> BatchFigures:
     begun = START + timedelta(seconds=at_s)
-    return BatchFigures(begun, begun + timedelta(seconds=took_s), read, bad, read - bad, 0, 0, event_ms)
+    committed = begun + timedelta(seconds=took_s)
+    return BatchFigures(begun, committed, read, bad, read - bad, 0, 0, event_ms, event_ms, "t1", int(at_s))
 
 
 @pytest.mark.parametrize(("share", "expected"), [(0.5, 2.0), (0.51, 3.0), (0.95, 4.0), (0.0, 1.0), (1.0, 4.0)])
@@ -84,3 +93,23 @@ def test_the_pace_counts_what_was_committed_in_the_last_minute() -> None:
 def test_the_newest_event_time_is_the_largest_of_any_recent_batch() -> None:
     assert newest_event_ms([batch(0, event_ms=7), batch(1, event_ms=9), batch(2, event_ms=None)]) == 9
     assert newest_event_ms([batch(0)]) is None
+
+
+def test_disorder_is_how_far_behind_the_newest_event_most_batches_begin() -> None:
+    in_order = [batch(n, event_ms=1000 * n) for n in range(5)]
+    assert disorder_seconds(in_order) == 0.0
+    assert disorder_seconds([*in_order, batch(5, event_ms=0)]) == 0.0  # one straggler is not disorder
+    ahead = batch(0, event_ms=60_000)  # of a partition that is read first; the others come a minute behind it
+    assert disorder_seconds([ahead, *(batch(n, event_ms=1000) for n in range(1, 6))]) == 59.0
+    assert disorder_seconds([batch(0, event_ms=5), batch(1)]) is None
+
+
+def test_a_checkpoint_is_timed_from_its_batchs_commit_and_waited_for_while_it_has_no_end() -> None:
+    batches = [batch(n) for n in range(4)]
+    ends = {each.batch: each.committed_at + timedelta(seconds=0.2 * each.batch) for each in batches}
+    now = START + timedelta(seconds=64)
+    assert checkpoint_seconds(batches, "t1", ends.get, now) == (0.2, 0.0)
+    del ends[3]  # it failed, or hangs
+    assert checkpoint_seconds(batches, "t1", ends.get, now) == (0.2, 60.0)
+    assert checkpoint_seconds(batches, "t2", ends.get, now) == (None, 0.0)  # the head has no batch of its own yet
+    assert checkpoint_seconds([], "t1", ends.get, now) == (None, 0.0)

@@ -27,6 +27,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 QUIET = Measures(
     "lab_sums", NOW, desired="running", state="running", backpressure_s=0.0, savepoint_age_s=60.0, lag_records=0,
     latency_s=0.5, dead_share=0.0, dead_oldest_s=0.0, recovery_s=30.0, recovery_objective_s=120.0, delivery_wait_s=0.0,
+    checkpoint_wait_s=0.0,
 )  # fmt: skip
 LIMITS = AlertLimits(lag=100, latency=timedelta(seconds=2))
 
@@ -43,6 +44,7 @@ def test_a_healthy_stream_fires_nothing() -> None:
     ("rule", "figure", "at", "above"),
     [
         ("backpressure", "backpressure_s", 300.0, 300.1),
+        ("checkpoint_slow", "checkpoint_wait_s", 300.0, 300.1),
         ("savepoint_stale", "savepoint_age_s", 7200.0, 7200.1),
         ("recovery", "recovery_s", 120.0, 120.1),
         ("lag", "lag_records", 100, 101),
@@ -61,6 +63,7 @@ def test_each_alert_fires_above_its_limit_and_not_at_it(rule: str, figure: str, 
 def test_every_rule_is_tried_above() -> None:
     assert {rule.name for rule in RULES} == {
         "backpressure",
+        "checkpoint_slow",
         "savepoint_stale",
         "recovery",
         "lag",
