@@ -1,4 +1,4 @@
-"""Three schema versions and a fourth that nobody pinned, in one real topic: streamed, recomputed, compared."""
+"""Three schema versions and a fourth, registered and incompatible, in one real topic: streamed, recomputed, compared."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from homes.orders import AT, ORDERS, REGISTERED, record
 from homes.project import TO_RUN, edit_yaml, make_project
 from lab.faults.events import Event, produce_events
 from rivertwice.core.settings import Settings
-from rivertwice.definition.avro import prefixed
+from rivertwice.definition.avro import AvroSchema, parse_avro, prefixed
 from rivertwice.local.broker import BrokerInfo
 from rivertwice.log.kafka import ensure_topic
 from rivertwice.storage.table import Table
@@ -49,7 +49,25 @@ def run(settings: Settings, *arguments: str) -> subprocess.CompletedProcess[str]
     )
 
 
-def make_events() -> tuple[list[Event], dict[tuple[datetime, str], tuple[int, Decimal]], Counter[str]]:
+def register_incompatible_fourth(settings: Settings, folder: Path) -> AvroSchema:
+    """Register a version whose amount is a text, which the subject's rule refuses and another rule lets through; return it."""
+    fourth = json.loads((REGISTERED / "orders-value" / "3.avsc").read_text())
+    (amount,) = [field for field in fourth["fields"] if field["name"] == "amount"]
+    amount["type"] = "string"
+    file = folder / "v4.avsc"
+    file.write_text(json.dumps(fourth))
+    schema = ("rivertwice.cli.main", "admin", "schema")
+    checked = run(settings, *schema, "check", "orders-value", str(file))
+    assert (checked.returncode, "amount" in checked.stdout) == (3, True), checked.stdout + checked.stderr
+    assert run(settings, *schema, "register", "orders-value", str(file)).returncode == 1
+    forced = run(settings, *schema, "register", "orders-value", str(file), "--rule", "none")
+    assert forced.stdout.splitlines()[-1] == "orders-value version 4 has id 4", forced.stderr
+    return parse_avro(file.read_text(), "version 4")
+
+
+def make_events(
+    fourth: AvroSchema,
+) -> tuple[list[Event], dict[tuple[datetime, str], tuple[int, Decimal]], Counter[str]]:
     """Return events, what every window must hold, and the dead letters by reason."""
     rng = random.Random(SEED)
     events, truth, dead = [], defaultdict(lambda: (0, Decimal(0))), Counter[str]()
@@ -61,7 +79,8 @@ def make_events() -> tuple[list[Event], dict[tuple[datetime, str], tuple[int, De
         fields |= {"currency": currency} if version > 1 else {}
         value = record(version, **fields)
         if number % 20 == 7:
-            value, reason = ((prefixed(4, value[5:]), "schema_id"), (value[:-2], "avro"))[number // 20 % 2]
+            incompatible = prefixed(4, fourth.encode({**fields, "amount": f"{amount} EUR", "currency": currency}))
+            value, reason = ((incompatible, "schema_id"), (value[:-2], "avro"))[number // 20 % 2]
             dead[reason] += 1
         else:
             hour = at.replace(minute=0, second=0, microsecond=0)
@@ -78,7 +97,12 @@ def test_all_versions_are_counted_and_others_are_dead_letters(
 ) -> None:
     settings = make_orders_project(tmp_path, broker, topic)
     ensure_topic(settings, topic, PARTITIONS)
-    events, truth, dead = make_events()
+    fourth = register_incompatible_fourth(settings, tmp_path)
+    named = run(settings, "rivertwice.cli.main", "admin", "schema", "refresh", ORDERS.name, "--dry-run")
+    assert named.returncode == 3
+    assert "version 4 (id 4) is not pinned, its records are dead letters (schema_id): " in named.stdout
+    assert "amount" in named.stdout.partition("version 4 (id 4)")[2]
+    events, truth, dead = make_events(fourth)
     produce_events(settings, topic, events)
     driven = run(settings, "rivertwice.stream.driver", "--pipeline", ORDERS.name, "--until-end")
     assert driven.returncode == 0, driven.stdout[-4000:]
@@ -114,22 +138,20 @@ def test_all_versions_are_counted_and_others_are_dead_letters(
     assert refused.returncode == 1
     assert "changed in semantics, decode" in refused.stdout
     again = run(settings, "rivertwice.cli.main", "admin", "schema", "refresh", ORDERS.name)
-    assert (again.returncode, again.stdout.splitlines()[-1]) == (0, "wrote schemas/orders-3.avsc")
+    assert (again.returncode, "wrote schemas/orders-3.avsc" in again.stdout.splitlines()) == (3, True)  # 3: the fourth
     assert (settings.definitions / ORDERS.name / "schemas" / "orders-3.avsc").read_text() == text
 
     index = settings.project / "schemas"
-    fourth = json.loads((index / "orders-value" / "3.avsc").read_text())
-    fourth["fields"].append({"name": "gift", "type": "boolean", "default": False})
-    (tmp_path / "v4.avsc").write_text(json.dumps(fourth))
-    assert (
-        run(
-            settings, "rivertwice.cli.main", "admin", "schema", "register", "orders-value", str(tmp_path / "v4.avsc")
-        ).returncode
-        == 0
+    fifth = json.loads((index / "orders-value" / "3.avsc").read_text())
+    fifth["fields"].append({"name": "gift", "type": "boolean", "default": False})
+    (tmp_path / "v5.avsc").write_text(json.dumps(fifth))
+    registered = run(
+        settings, "rivertwice.cli.main", "admin", "schema", "register", "orders-value", str(tmp_path / "v5.avsc")
     )
+    assert registered.returncode == 0, registered.stderr
     held = run(settings, "rivertwice.cli.main", "admin", "schema", "refresh", ORDERS.name)
     assert (held.returncode, "timeline t1" in held.stderr, "--change-decode" in held.stderr) == (1, True, True)
-    assert not (settings.definitions / ORDERS.name / "schemas" / "orders-4.avsc").exists()
+    assert not (settings.definitions / ORDERS.name / "schemas" / "orders-5.avsc").exists()
     with capsys.disabled():
         batches = len(path_ledger(home))
         sys.stdout.write(f"\n{RECORDS} records, {batches} batches, {dict(dead)} dead, verdicts {verdicts}\n")
