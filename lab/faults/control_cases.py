@@ -1,4 +1,4 @@
-"""The control job's own cases of faults that need another program than for rivertwice: F13, F14, F18, F24."""
+"""The control job's own cases: faults that need another program than for rivertwice (F13, F14, F18, F24), and F5 with offsets first."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from lab.faults.cases import Case, require
+from lab.faults.cases_driver import KILLS, killed_behind_the_checkpoint
 from lab.faults.control_lab import ControlLab
 from lab.faults.steps import numbers
 from rivertwice.log import kafka
@@ -57,12 +58,24 @@ def damaged(lab: ControlLab) -> None:
     lab.run_to_end()
 
 
+def commits_first(lab: ControlLab) -> None:
+    """F5 of a job that commits a batch's offsets before its output, which is in memory when the job is killed."""
+    lab.commits_first = True
+    killed_behind_the_checkpoint(lab)
+
+
 def _control(name: str, title: str, run: Callable[[ControlLab], None], kills: int) -> Case:
     return Case(name, title, run, 3, kills, control=True, quick=False, spark=True, judge=True)  # type: ignore[arg-type]
 
 
-# Each is shown on the line of the case that does the same to rivertwice.
+# Each but the first is shown on the line of the case that does the same to rivertwice.
 CONTROL = (
+    _control(
+        "F5/commit-first",
+        "killed right after commits/N, with offsets that are committed before the output",
+        commits_first,
+        KILLS,
+    ),
     _control("F13/zombie", "stopped in a batch, outlived, continued", zombie, 0),
     _control("F14", "two jobs started with a random gap", double_start, 0),
     _control("F18/above", "the log forgets unread records", retention, 1),

@@ -27,6 +27,9 @@ class ControlLab(Lab):
     future or excluded. So a batch over all records is its truth, and none of its losses can be called lateness.
     """
 
+    commits_first = False
+    """Let the job commit its offsets before its output."""
+
     @property
     def folder_of_job(self) -> Path:
         """Table and checkpoint of the job."""
@@ -61,6 +64,7 @@ class ControlLab(Lab):
         jars = ",".join(str(jar) for jar in self.settings.connector_jars)
         command = [sys.executable, "-m", "lab.control", "--jars", jars, "--topic", self.topic]
         command += ["--bootstrap", settings.bootstrap_servers(), "--folder", str(self.folder_of_job)]
+        command += ["--commit-first"] if self.commits_first else []
         return [*command, "--until-idle"] if until_end else command
 
     def run_to_end(self, env: Mapping[str, str] | None = None, patience_s: float = 300.0) -> None:

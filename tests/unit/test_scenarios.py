@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from homes.project import REPOSITORY
 from lab.faults.cases import all_cases, select_cases
+from lab.faults.control_cases import control_cases
 from rivertwice.cli.main import cli
 
 WANTED = [*(f"S{number}" for number in range(1, 56)), *(f"P{number}" for number in range(1, 13))]
@@ -53,7 +54,8 @@ def check_command(words: list[str]) -> None:
         verb = path[:2] if path[0] in ("faults",) else path[:1]
         assert CliRunner().invoke(cli, [*verb, "--help"]).exit_code == 0
         if "--case" in arguments:
-            assert select_cases(all_cases(), arguments[arguments.index("--case") + 1])
+            known = control_cases(all_cases()) if "--control" in arguments else all_cases()
+            assert select_cases(known, arguments[arguments.index("--case") + 1], exact=True)
         if "--examples" in arguments:
             assert (REPOSITORY / "pipelines" / "examples" / arguments[-1]).is_dir()
     elif program == "pytest":
