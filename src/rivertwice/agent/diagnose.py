@@ -163,7 +163,9 @@ def _rows(measures: Measures, definition: DefinitionFile) -> Iterator[Diagnosis]
             "records come later than the watermark waits, or one partition lags behind the others",
             f"a longer watermark than {delay.total_seconds():g} s, or a backfill; the reconcile names every late record",
         )
-    if definition.window.kind.has_watermark and measures.disorder_s is not None:
+    if (
+        measures.watermark_lag_s is not None and measures.disorder_s is not None
+    ):  # a stream without watermark forgives any order
         waits_s = max(source.watermark for source in definition.sources.values()).total_seconds()
         if measures.disorder_s > waits_s:
             yield Diagnosis(

@@ -44,7 +44,7 @@ def test_a_healthy_stream_has_no_diagnosis() -> None:
         ({"state_bytes": 5 << 30}, "checkpoint", "many keys"),
         ({"checkpoint_s": 7.5}, "checkpoint", "slow or full"),
         ({"checkpoint_s": 0.02, "checkpoint_wait_s": 90.0}, "checkpoint", "slow or full"),
-        ({"disorder_s": 45.0}, "disorder", "not read in the order of event time"),
+        ({"disorder_s": 45.0, "watermark_lag_s": 70.0}, "disorder", "not read in the order of event time"),
         ({"unproved": 2}, "savepoint", "proofs fail"),
         ({"retention_left_share": 0.2}, "retention", "the archive is behind"),
     ],
@@ -78,7 +78,8 @@ def test_a_sink_that_fails_is_named_and_one_that_only_waits_is_not() -> None:
 
 def test_what_is_within_its_bounds_has_no_cause() -> None:
     (source,) = LAB.sources.values()
-    assert causes(checkpoint_s=4.0, disorder_s=source.watermark.total_seconds()) == []
+    assert causes(checkpoint_s=4.0, disorder_s=source.watermark.total_seconds(), watermark_lag_s=70.0) == []
+    assert causes(disorder_s=3600.0, watermark_lag_s=None) == []
 
 
 def test_a_sink_that_sends_again_is_named_as_a_cause_of_duplicates_and_one_that_sends_once_is_not() -> None:
