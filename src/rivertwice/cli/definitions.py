@@ -14,7 +14,7 @@ import click
 from rivertwice.cli.frame import DEFECT, REFUSED, Frame, as_table, example, pass_frame
 from rivertwice.cli.options import name_argument
 from rivertwice.cli.warm import on_engine
-from rivertwice.core import absence_of, to_plain
+from rivertwice.core import RequestError, absence_of, to_plain
 
 if TYPE_CHECKING:
     from rivertwice.definition import LintFinding, TopicFacts
@@ -58,16 +58,28 @@ LOG = logging.getLogger(__name__)
 _LONGEST_MS = 100 * 365 * 86_400_000  # Kafka's longest lag is more than a duration can be
 
 
-@click.command(epilog=example("rivertwice lint", "rivertwice lint flight_delays", "rivertwice lint --without-spark"))
+@click.command(
+    epilog=example(
+        "rivertwice lint",
+        "rivertwice lint flight_delays",
+        "rivertwice lint --without-spark",
+        'rivertwice lint --statement "UPDATE stock SET level = level - :sold WHERE item = :item"',
+    )
+)
 @name_argument(required=False)
 @click.option(
     "--without-spark",
     is_flag=True,
     help="Start no Spark: what only Spark can check is `not checked`, unless it was checked before.",
 )
-@on_engine(lambda values: not (values["without_spark"] or absence_of("pyspark")))
+@click.option(
+    "--statement",
+    metavar="SQL",
+    help="Judge instead a statement that a receiver runs for each record: may it run twice? The text alone is read.",
+)
+@on_engine(lambda values: not (values["without_spark"] or values["statement"] or absence_of("pyspark")))
 @pass_frame
-def lint(frame: Frame, name: str | None, without_spark: bool) -> None:
+def lint(frame: Frame, name: str | None, without_spark: bool, statement: str | None) -> None:
     """Check definitions with Spark and for known pitfalls.
 
     Without NAME all pipelines are checked. What each promises (its contract) is shown too.
@@ -77,6 +89,13 @@ def lint(frame: Frame, name: str | None, without_spark: bool) -> None:
     Works offline: what only Kafka knows is `not checked` then. Exit 3 if something is broken.
     """
     from rivertwice.definition import LintLevel, worst
+
+    if statement is not None:
+        if name is not None:
+            message = f"--statement is judged by its text alone, so {name} says nothing about it; leave one of them out"
+            raise RequestError(message)
+        _lint_statement(frame, statement)
+        return
 
     root = frame.settings.definitions
     names = frame.chosen_pipelines(name)
@@ -94,6 +113,16 @@ def lint(frame: Frame, name: str | None, without_spark: bool) -> None:
             texts.append(as_table(("verdict", "pitfall", "found", "remedy, or what checks it"), rows))
     frame.emit(value, "\n".join(texts))
     if bad:
+        raise SystemExit(DEFECT)
+
+
+def _lint_statement(frame: Frame, statement: str) -> None:
+    from rivertwice.definition import LintLevel
+    from rivertwice.deliver import judge_statement
+
+    found = judge_statement(statement)
+    frame.emit(to_plain(found), "; ".join(part for part in (f"{found.state}: {found.told}", found.remedy) if part))
+    if found.state == LintLevel.BROKEN:
         raise SystemExit(DEFECT)
 
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from rivertwice.deliver.fast_compare import compare_fast
     from rivertwice.deliver.note import Note, noted_sinks, only_deliverer, read_note, write_note
     from rivertwice.deliver.refusals import AsideEntry
+    from rivertwice.deliver.statement import judge_statement
     from rivertwice.deliver.status import sinks_of, view_delivery, view_refused
 else:
     from rivertwice.core.face import lazy_names
