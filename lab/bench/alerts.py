@@ -1,10 +1,11 @@
 """S19: from a transaction's record time to its visible alert, at 1,000 transactions a second. Report only.
 
-`python -m lab.bench.alerts [--rate 1000] [--seconds 60] [--warm 60] [--ways score count score+count] [--interval "5 s"]`. Three ways to tell:
+`python -m lab.bench.alerts [--rate 1000] [--seconds 60] [--warm 60] [--ways score count score+count] [--interval "5 s"]`. Four ways to tell:
 
 - score: the fast path of `fraud_scores` (a score over 0.9: stateless, real-time mode, Kafka to Kafka, at least once).
 - count: the stream of `card_counts` (windows of five minutes, early results, micro-batches with a trigger of 0 s), delivered exactly once.
 - fold: the stream of `fraud_scores` (the five minutes up to each transaction, in Python), delivered exactly once.
+- profile: the stream of `card_alerts` (count, profile by change events and a model's score in one fold), delivered exactly once.
 
 Ways joined by + run beside each other over the same records. Each has processes of its own, as the agent would run them. One
 consumer of each topic, committed records only, notes when it saw what; a record's own timestamp is when the producer made it. All on one
@@ -45,7 +46,8 @@ from rivertwice.log import kafka
 from rivertwice.timeline.lineage import path_ledger
 
 TOPIC, PARTITIONS = "transactions", 4
-SCORES, COUNTS = "fraud_scores", "card_counts"
+SCORES, COUNTS, PROFILED = "fraud_scores", "card_counts", "card_alerts"
+PROFILES = "shop-db.public.card_profiles"
 DELIVER = "deliver:\n  folded: {to: kafka, topic: fraud-folded, partitions: 4, guarantee: exactly_once}\nstream: {trigger: 0 s}\n"
 FAST = "fast: {topic: fraud-alerts, key: card_id"
 WINDOW_S = 300
@@ -140,6 +142,14 @@ WAYS = {
         "count, early results (exactly once)", COUNTS, "fraud-counts", _stream(COUNTS, "counts"), ranked, told_count
     ),
     "fold": Way("count, fold (exactly once)", SCORES, "fraud-folded", _stream(SCORES, "folded"), every, told_tx),
+    "profile": Way(
+        "count, profile and score, fold (exactly once)",
+        PROFILED,
+        "card-alerts",
+        _stream(PROFILED, "alerts"),
+        every,
+        told_tx,
+    ),
 }
 
 
@@ -199,7 +209,7 @@ def produce(settings: Settings, warm: float, seconds: float, rate: int) -> list[
             ms = int(time.time() * 1000)
             one = Made(f"t{number}", f"c{chance.randrange(CARDS)}", score, ms / 1000, number >= warm * rate)
             at = datetime.fromtimestamp(one.at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-            body = {"tx": one.tx, "card_id": one.card, "amount": 10, "score": score, "at": at}
+            body = {"tx": one.tx, "card_id": one.card, "amount": 10, "score": score, "country": "DE", "at": at}
             client.produce(TOPIC, json.dumps(body).encode(), one.card, timestamp=ms)
             made.append(one)
         client.poll(0.001)
@@ -234,13 +244,22 @@ def told_row(watch: Watch, expected: Mapping[Id, float], beside: str) -> str:
 
 
 def prepare(folder: Path, interval: str) -> Settings:
-    """Return a project of the two pipelines, with a broker that runs; the fast path writes its place down once in an interval."""
-    settings = make_project(folder, {name: EXAMPLES / name for name in (SCORES, COUNTS)}, links=TO_RUN)
+    """Return a project of the pipelines, with a broker that runs and profiles; the fast path writes its place down once in an interval."""
+    settings = make_project(folder, {name: EXAMPLES / name for name in (SCORES, COUNTS, PROFILED)}, links=TO_RUN)
+    profiled = settings.definitions / PROFILED / "pipeline.yaml"
+    profiled.write_text(profiled.read_text().replace("topic: card-transactions", f"topic: {TOPIC}"))
     file = settings.definitions / SCORES / "pipeline.yaml"
     text = file.read_text().replace(FAST, f"{FAST}, interval: {interval}")
     file.write_text(text + DELIVER)
     start_broker(settings)
-    kafka.ensure_topic(settings, TOPIC, PARTITIONS)
+    for topic in (TOPIC, PROFILES):
+        kafka.ensure_topic(settings, topic, PARTITIONS)
+    client, ms = Producer({"bootstrap.servers": settings.bootstrap_servers()}), int(time.time() * 1000)
+    for card in range(CARDS):
+        row = {"card_id": f"c{card}", "home": "DE", "usual": "10.00"}
+        change = {"before": None, "after": row, "op": "r", "ts_ms": ms}
+        client.produce(PROFILES, json.dumps(change).encode(), json.dumps({"card_id": f"c{card}"}), timestamp=ms)
+    client.flush(30)
     return settings
 
 
