@@ -23,12 +23,13 @@ from rivertwice.engine.compile import compile_batch
 from rivertwice.engine.decode import decode
 from rivertwice.engine.relations import accepted
 from rivertwice.local.broker import BrokerInfo
-from rivertwice.log import kafka
+from rivertwice.log import kafka, outbox
 from rivertwice.log.archive import extend_archive
 from rivertwice.log.kafka import ensure_topic
 from rivertwice.log.reader import read_exactly
 from rivertwice.timeline.key_view import select_rows
 from rivertwice.timeline.lineage import path_ledger
+from rivertwice.timeline.served import rebuild_served
 from running.waiting import wait_for
 from running.warm_spark import invoke_warm, run_command_warm, run_driver_warm
 from streams.first_load import closing_records, reconciled
@@ -137,7 +138,34 @@ def test_the_newest_record_of_each_key_stays_and_makes_the_same_table(
     ]
     assert shown == table(spark, whole)
     assert table(spark, tail) == shown[1:]
-    check_refused(settings_of(tmp_path, broker, topic), topic, tmp_path / "driver.log")
+    refused = settings_of(tmp_path, broker, topic)
+    check_refused(refused, topic, tmp_path / "driver.log")
+    check_copied(refused, topic, tmp_path)
+
+
+def check_copied(settings: Settings, topic: str, folder: Path) -> None:
+    """A stream reads a copy: what compaction has left, each record once, then the tail."""
+    yaml = settings.definitions / EXAMPLE.name / "pipeline.yaml"
+    replace_text(yaml, f"topic: {topic}", f"topic: {topic}-copied")
+    copied = run_command_warm(settings, "send", EXAMPLE.name, "--from-topic", topic)
+    assert copied["records"] == len(consume(settings.bootstrap_servers(), topic))
+    assert run_command_warm(settings, "send", EXAMPLE.name, "--from-topic", topic)["records"] == 0
+    assert shown_by(settings, folder / "copied.log") == {123: "Alice V3", 456: "Bob Updated", 789: "Carol"}
+    name = {"before": None, "after": {"id": 42, "name": "again"}, "op": "c", "ts_ms": AT_MS + 8_000_000}
+    produce(settings.bootstrap_servers(), topic, [(b'{"id":42}', json.dumps(name).encode())], AT_MS + 8_000_000)
+    produce(settings.bootstrap_servers(), topic, [(b'{"id":789}', None)], AT_MS + 8_001_000)
+    assert run_command_warm(settings, "send", EXAMPLE.name, "--from-topic", topic)["records"] == 2
+    assert shown_by(settings, folder / "tail.log") == {42: "again", 123: "Alice V3", 456: "Bob Updated"}
+    done = invoke_warm(settings, "send", EXAMPLE.name, "--from-topic", f"{topic}-copied")
+    assert (done.exit_code, "reads" in done.output) == (1, True)
+
+
+def shown_by(settings: Settings, log: Path) -> dict[int, str]:
+    """Run the stream to the topic's end; return the names that `rivertwice show --by-key` prints."""
+    run_driver_warm(settings, EXAMPLE.name, log)
+    rebuild_served(settings.pipeline(EXAMPLE.name), load_definition(settings.definition_folder(EXAMPLE.name)))
+    rows = run_command_warm(settings, "show", EXAMPLE.name, "--by-key")["rows"]
+    return {row["id"]: row["name"] for row in rows if not row["deleted"]}
 
 
 @pytest.mark.proves("guarantees.md#what-everything-needs")
@@ -176,6 +204,39 @@ def test_what_kafka_compacts_after_the_stream_is_named_or_archived(
     assert [reason for reason in doubted if "is in neither Kafka nor the archive" not in reason] == []
     with pytest.raises(LogGapError, match=r"has cleanup\.policy=compact"):
         extend_archive(None, settings, topic)
+
+
+@pytest.mark.proves("howto-log.md#transactions-and-compaction")
+def test_a_copy_that_ends_anywhere_copies_each_record_once(
+    kafka_settings: Settings, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, values = f"{topic}-copied", [f"v{number}".encode() for number in range(12)]
+    for name in (topic, target):
+        ensure_topic(kafka_settings, name, 1)
+    produce(kafka_settings.bootstrap_servers(), topic, [(b"k", value) for value in values], AT_MS)
+    monkeypatch.setattr(outbox, "PART_S", 0.0)  # a transaction of each record
+    whole = outbox.Outbox.send
+    sends = itertools.count()
+
+    def send_or_end(box: outbox.Outbox, *args: Any, **options: Any) -> int:
+        number = next(sends)
+        if number == 4:
+            raise KeyboardInterrupt  # before a transaction
+        sent = whole(box, *args, **options)
+        if number == 7:
+            raise KeyboardInterrupt  # after one
+        return sent
+
+    monkeypatch.setattr(outbox.Outbox, "send", send_or_end)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            outbox.Outbox(kafka_settings, target, f"copy-{topic}", transactional=True).copy_from(topic)
+    assert outbox.Outbox(kafka_settings, target, f"copy-{topic}", transactional=True).copy_from(topic) == 5
+    found = consume(kafka_settings.bootstrap_servers(), target)
+    assert [one["value"] for one in found] == values
+    assert [one["timestamp"] for one in found] == [
+        one["timestamp"] for one in consume(kafka_settings.bootstrap_servers(), topic)
+    ]
 
 
 def compact(settings: Settings, topic: str) -> None:

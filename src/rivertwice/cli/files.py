@@ -66,10 +66,16 @@ def read_options(said: Mapping[str, str | None]) -> FileOptions:
         "rivertwice send trips trips.csv.gz --zone America/New_York --close",
         "rivertwice send trips orders.csv --delimiter ';' --decimal , --dry-run",
         "rivertwice send trips --close",
+        "rivertwice send users --from-topic users-compacted",
     )
 )
 @name_argument()
 @click.argument("file", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "--from-topic",
+    metavar="TOPIC",
+    help="Copy another topic's records instead, those that were not copied before; a compacted topic is read in this way.",
+)
 @click.option("--source", metavar="VIEW", help="Which source gets the records, if there are several.")
 @click.option("--again", is_flag=True, help="Send a file once more that was sent before.")
 @click.option("--wait", is_flag=True, help="Wait until the stream has read the records, as `start --wait` does.")
@@ -88,6 +94,7 @@ def send(
     /,
     name: str,
     file: Path | None,
+    from_topic: str | None,
     source: str | None,
     again: bool,
     wait: bool,
@@ -102,6 +109,8 @@ def send(
     sent: if one holds no record, it is named, and nothing is sent. After an interruption the same command sends the rest. The topic is created if it is absent.
     Each record gets its event time as its timestamp, and the first key of the definition as its Kafka key.
 
+    --from-topic copies keys, values, tombstones and timestamps of another topic of the cluster up to its end now, and no record twice. What Kafka compacted away before is not copied; the copy is not compacted, so a stream can read it.
+
     A window closes when later records move the watermark past its end, so the last windows of a file stay open. --close ends them with a heartbeat: a record that moves the watermark and is not counted. The definition says
     how it looks (`heartbeat`); `init --from-file` writes that. Records of a closed window that come later are late.
     """
@@ -113,7 +122,14 @@ def send(
     if close:
         _refuse_to_close(definition)
     asked_at, result, told = utc_now(), dict[str, Any](), list[str]()
-    if file is not None:
+    if from_topic is not None:
+        if file is not None or dry_run or again:
+            message = "--from-topic copies a topic, so FILE, --dry-run and --again do not belong to it; leave them out"
+            raise click.UsageError(message)
+        copied, topic = _copy_topic(frame, definition, from_topic, source)
+        result |= {"records": copied, "topic": topic}
+        told.append(f"{copied:,} records of {from_topic} copied to {topic}")
+    elif file is not None:
         plan = plan_file(definition, file, source, read_options(said))
         topic, read_as = plan.source.topic, plan.shape.describe()
         frame.progress(f"{file.name} is {read_as}")
@@ -151,6 +167,26 @@ def send(
     has_read = wait or close
     following = f"next: rivertwice {'reconcile' if has_read else 'start'} {name}{'' if has_read else ' --wait'}"
     frame.emit(result, lambda: f"{'; '.join(told)}\n{following}")
+
+
+def _copy_topic(frame: Frame, definition: Definition, origin: str, view: str | None) -> tuple[int, str]:
+    """Copy what a topic has into the topic of a source; return how many records, and that topic."""
+    from rivertwice.definition import create_topics
+    from rivertwice.log import Outbox
+
+    if view not in definition.sources and (view is not None or len(definition.sources) > 1):
+        message = f"{definition.name} has the sources {', '.join(definition.sources)}; say which one gets the records with --source VIEW"
+        raise RequestError(message)
+    topic = definition.sources[view or next(iter(definition.sources))].topic
+    if topic == origin:
+        message = f"{definition.name} reads {topic} itself; let it read another topic, into which {topic} is copied"
+        raise RequestError(message)
+    create_topics(frame.settings, [definition])
+    outbox = Outbox(frame.settings, topic, f"rivertwice.copy.{origin}.{topic}", transactional=True)
+    try:
+        return outbox.copy_from(origin), topic
+    finally:
+        outbox.close()
 
 
 def _refuse_to_close(definition: Definition) -> None:

@@ -82,7 +82,8 @@ def partitions_finding(definition: Definition, topic: str, facts: TopicFacts | N
             check,
             LintLevel.BROKEN,
             f"{topic} is compacted after {format_duration(facts.compacted_after)}: superseded records vanish, so batches cannot be counted and the stream stops",
-            f"raise min.compaction.lag.ms of {topic} to an hour at least, or stream a topic that is not compacted",
+            f"raise min.compaction.lag.ms of {topic} to an hour at least, or stream another topic, into which "
+            f"`rivertwice send {definition.name} --from-topic {topic}` copies what is left",
         )
     if facts.compacted:
         return LintFinding(

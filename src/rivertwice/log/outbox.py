@@ -15,8 +15,10 @@ record of an aborted transaction is refused there by brokers of any version.
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -37,6 +39,8 @@ _COMPACTED = {
     "segment.bytes": "4194304",
     "min.cleanable.dirty.ratio": "0.1",
 }
+Outgoing = tuple[Any, ...]
+"""Key and value; perhaps also the timestamp in epoch ms, and the headers."""
 _FENCED = (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)
 
 
@@ -134,12 +138,12 @@ class Outbox:
 
     def send(
         self,
-        records: Iterable[tuple[bytes, bytes]],
+        records: Iterable[Outgoing],
         position_after: Callable[[int], bytes],
         *,
         in_parts: bool = False,
     ) -> int:
-        """Send (key, value) pairs and the position; a reader of committed records sees all of them or none.
+        """Send records and the position; a reader of committed records sees all of them or none.
 
         Args:
             position_after: returns the position, from the number of records that are sent with it.
@@ -178,6 +182,38 @@ class Outbox:
         self._prepare()
         return sent
 
+    def copy_from(self, source: str) -> int:
+        """Send what another topic has by now and was not copied before: keys, values, tombstones, timestamps, headers.
+
+        Records are committed with the position in the source, so each is copied once, however often this is killed and run again. What
+        Kafka compacted away before is not there to be copied. A key's records keep their order.
+
+        Returns:
+            The number of records that were copied.
+
+        Raises:
+            LogGapError: Kafka deleted records that were not copied yet.
+            ServiceError, LeaseLostError, UnknownOutcomeError: as `send`.
+        """
+        known = json.loads(self.open() or b"{}")
+        ends = kafka.stable_ends(self._settings, source)
+        begins = kafka.begin_offsets(self._settings, source)
+        reached = {part: int(known.get(str(part), begins.get(part, 0))) for part in ends}
+
+        def records() -> Iterator[Outgoing]:
+            for message in read_exactly(self._settings, source, {part: (reached[part], ends[part]) for part in ends}):
+                reached[int(message.partition() or 0)] = int(message.offset() or 0) + 1
+                yield message.key(), message.value(), message.timestamp()[1], message.headers()
+
+        waiting, copied = records(), 0
+        while (following := next(waiting, None)) is not None:
+            copied += self.send(
+                chain([following], waiting),
+                lambda _: json.dumps({str(part): at for part, at in reached.items()}).encode(),
+                in_parts=True,
+            )
+        return copied
+
     def close(self) -> None:
         """Drop the producer; an uncommitted transaction is aborted by the next `open`, or by Kafka after a minute."""
         if self._producer is not None:
@@ -208,21 +244,29 @@ class Outbox:
             )
             raise UnknownOutcomeError(message) from error
 
-    def _hand_over_all(
-        self, producer: Producer, records: Iterable[tuple[bytes, bytes]], deadline: Deadline | None
-    ) -> int:
+    def _hand_over_all(self, producer: Producer, records: Iterable[Outgoing], deadline: Deadline | None) -> int:
         sent = 0
-        for key, value in records:
-            self._hand_over(producer, self._topic, key, value)
+        for record in records:
+            self._hand_over(producer, self._topic, *record)
             sent += 1
             if deadline is not None and deadline.is_over():
                 break
         return sent
 
-    def _hand_over(self, producer: Producer, topic: str, key: bytes, value: bytes) -> None:
+    def _hand_over(
+        self,
+        producer: Producer,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        at_ms: int = 0,
+        headers: Any = None,
+    ) -> None:
         while True:
             try:
-                producer.produce(topic, value=value, key=key, on_delivery=self._on_delivery)
+                producer.produce(
+                    topic, value=value, key=key, timestamp=at_ms, headers=headers or [], on_delivery=self._on_delivery
+                )
             except BufferError:
                 producer.poll(0.1)
                 self._check()

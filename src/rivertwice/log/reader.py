@@ -206,7 +206,8 @@ def absent_runs(settings: Settings, topic: str, ranges: OffsetRanges) -> Runs:
         message = (
             f"topic {topic} has cleanup.policy=compact: Kafka removes records that newer ones supersede, so a batch cannot be counted, and a "
             f"recompute reads less than the stream did; {explain_holes(settings, topic, ranges)}; what is streamed and archived "
-            "before Kafka compacts it is whole: raise the topic's min.compaction.lag.ms, set cleanup.policy=delete, or copy the records to a topic that is not compacted and stream that"
+            "before Kafka compacts it is whole: raise the topic's min.compaction.lag.ms, set cleanup.policy=delete, or let the "
+            f"pipeline read another topic, into which `rivertwice send NAME --from-topic {topic}` copies the records that are left"
         )
         raise LogGapError(message)
     runs = _skipped(settings, topic, ranges)
