@@ -14,23 +14,14 @@ from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
-from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.exceptions import (
-    CommitFailedException,
-    CommitStateUnknownException,
-    NamespaceAlreadyExistsError,
-    NoSuchTableError,
-    RESTError,
-    TableAlreadyExistsError,
-    ValidationException,
-)
+from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
 from pyiceberg.expressions import And, BooleanExpression, In, StartsWith
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.utils.config import Config
 
-from rivertwice.core import ConfigError, LostRaceError, ServiceError
+from rivertwice.core import ConfigError, LostRaceError
 from rivertwice.definition import IcebergDelivery
+from rivertwice.deliver.iceberg_catalog import PROPERTIES, CatalogTable, column_type, forbid_retries
 from rivertwice.deliver.model import EMIT, WITHDRAW, DeliveredColumns, DeliveredRecord, DeliveryBatch, Holding, Position
 from rivertwice.deliver.refusals import SetAside, none_aside
 from rivertwice.deliver.wire import key_start, plain, position_from_json, position_held, position_to_json, row_selection
@@ -61,29 +52,7 @@ def schema_of(shape: DeliveredColumns, schema: pa.Schema) -> pa.Schema:
     Raises:
         ConfigError: a column has a type that Iceberg lacks.
     """
-    return pa.schema([*STAMPS, *(pa.field(name, _type_of(schema.field(name))) for name in shape.columns)])
-
-
-def _type_of(column: pa.Field) -> pa.DataType:
-    kind = column.type
-    if pa.types.is_timestamp(kind):
-        return pa.timestamp("us", "UTC")
-    if pa.types.is_integer(kind):
-        return pa.int64() if kind.bit_width == 64 else pa.int32()
-    for known, own in (
-        (pa.types.is_string, pa.string()),
-        (pa.types.is_large_string, pa.string()),
-        (pa.types.is_binary, pa.binary()),
-        (pa.types.is_large_binary, pa.binary()),
-    ):
-        if known(kind):
-            return own
-    if any(check(kind) for check in (pa.types.is_boolean, pa.types.is_floating, pa.types.is_date, pa.types.is_decimal)):
-        return kind
-    message = (
-        f"column {column.name} has type {kind}, which no Iceberg column is made for; leave the sink out, or cast it"
-    )
-    raise ConfigError(message)
+    return pa.schema([*STAMPS, *(pa.field(name, column_type(schema.field(name))) for name in shape.columns)])
 
 
 def rows_of(shape: DeliveredColumns, schema: pa.Schema, records: Sequence[DeliveredRecord], step: int) -> pa.Table:
@@ -144,15 +113,6 @@ def find_position(metadata: TableMetadata, name: str) -> str:
     return str(metadata.properties.get(name, ""))
 
 
-_NO_RETRIES = "commit.retry.num-retries"
-"""pyiceberg would write a step once more on top of another deliverer's, which may be the same one."""
-PROPERTIES = {
-    _NO_RETRIES: "0",
-    "write.metadata.delete-after-commit.enabled": "true",
-    "write.metadata.previous-versions-max": "100",
-}
-
-
 class IcebergSink:
     """A table with exactly the rows that are served, as far as they were delivered."""
 
@@ -160,6 +120,7 @@ class IcebergSink:
         self._pipeline = pipeline
         self._name = name
         self._asked = asked
+        self._place = CatalogTable(pipeline, name, asked)
         self._position_name = position_name(pipeline, name)
         self._schema: pa.Schema | None = None
         self._table: Table | None = None
@@ -167,9 +128,9 @@ class IcebergSink:
     def open(self, shape: DeliveredColumns, schema: pa.Schema) -> Position | None:
         """Load the table, or create it, and return the position."""
         self._schema = schema_of(shape, schema)
-        with self._explained("opening"):
+        with self._place.explained("opening"):
             table = self._table = self._load(self._schema)
-            _forbid_retries(table)
+            forbid_retries(table)
             position = position_held(find_position(table.metadata, self._position_name), shape, self._name)
         if position is None or position.version == shape.version:
             self._check(table)
@@ -182,12 +143,12 @@ class IcebergSink:
         assert schema is not None, "open comes first"
         more = row_selection(parcel.shape)
         after = position_to_json(parcel.after, **more)
-        with self._explained("writing"):
+        with self._place.explained("writing"):
             table.refresh()
-            _forbid_retries(table)
+            forbid_retries(table)
             before = "" if parcel.before is None else position_to_json(parcel.before, **more)
             if find_position(table.metadata, self._position_name) != before:
-                raise LostRaceError(self._turned_away())
+                raise LostRaceError(self._place.turned_away())
             set_aside(())
             if parcel.schema is not None:
                 schema = self._schema = schema_of(parcel.shape, parcel.schema)
@@ -206,22 +167,22 @@ class IcebergSink:
 
     def forget(self) -> None:
         """Forget the position and delete this pipeline's rows with it, for all are delivered again."""
-        with self._explained("opening"), contextlib.suppress(NoSuchTableError):
-            table = self._catalog().load_table(self._asked.table)
-            _forbid_retries(table)
-            with warnings.catch_warnings(), table.transaction() as change:
-                warnings.simplefilter("ignore", UserWarning)
-                change.delete(StartsWith(KEY, key_start(self._pipeline)))
-                change.append(table.schema().as_arrow().empty_table(), {self._position_name: ""})
-                change.set_properties({self._position_name: ""})
+        with self._place.explained("opening"):
+            table = self._place.load()
+            if table is not None:
+                forbid_retries(table)
+                with warnings.catch_warnings(), table.transaction() as change:
+                    warnings.simplefilter("ignore", UserWarning)
+                    change.delete(StartsWith(KEY, key_start(self._pipeline)))
+                    change.append(table.schema().as_arrow().empty_table(), {self._position_name: ""})
+                    change.set_properties({self._position_name: ""})
         self.close()
 
     @contextmanager
     def inspect(self) -> Iterator[Holding]:
         """Read rows and position of the table's current snapshot."""
-        with self._explained("reading"):
-            catalog = self._catalog()
-            table = catalog.load_table(self._asked.table) if catalog.table_exists(self._asked.table) else None
+        with self._place.explained("reading"):
+            table = self._place.load()
             stored = "" if table is None else find_position(table.metadata, self._position_name)
             position = position_from_json(stored)[0] if stored else None
             yield Holding(position, functools.partial(self._rows, table))
@@ -240,28 +201,16 @@ class IcebergSink:
         """Forget the table; there is no connection to close."""
         self._table = None
 
-    def _catalog(self) -> Catalog:
-        properties = Config().get_catalog_config(self._asked.catalog)
-        if not properties:
-            variable = f"PYICEBERG_CATALOG__{self._asked.catalog.upper()}__URI"
-            message = (
-                f"pyiceberg knows no catalog {self._asked.catalog!r}, so sink {self._name} of {self._pipeline} has no table; set {variable} and "
-                "what else the catalog needs in the environment of the agent, or write it into ~/.pyiceberg.yaml"
-            )
-            raise ConfigError(message)
-        return load_catalog(self._asked.catalog, **{name: str(value) for name, value in properties.items()})
-
     def _load(self, schema: pa.Schema) -> Table:
-        catalog, table = self._catalog(), self._asked.table
-        if catalog.table_exists(table):
-            return catalog.load_table(table)
-        with contextlib.suppress(NamespaceAlreadyExistsError):
-            catalog.create_namespace(table.rpartition(".")[0])
-        with contextlib.suppress(TableAlreadyExistsError, CommitFailedException):  # another deliverer was faster
-            creation = catalog.create_table_transaction(table, schema, properties=PROPERTIES)
-            with creation, creation.update_spec() as spec:
-                spec.add_identity(DAY)
-        return catalog.load_table(table)
+        table = self._place.load()
+        if table is None:
+            with contextlib.suppress(TableAlreadyExistsError, CommitFailedException):  # another deliverer was faster
+                creation = self._place.create(schema, PROPERTIES)
+                with creation, creation.update_spec() as spec:
+                    spec.add_identity(DAY)
+            table = self._place.load()
+        assert table is not None, "it was created"
+        return table
 
     def _check(self, table: Table) -> None:
         assert self._schema is not None, "open comes first"
@@ -275,44 +224,6 @@ class IcebergSink:
                 f"`rivertwice deliver run {self._pipeline} --sink {self._name} --again`"
             )
             raise ConfigError(message)
-
-    def _turned_away(self) -> str:
-        return (
-            f"another deliverer writes to the {self._asked.place} of sink {self._name} of {self._pipeline}; nothing of this step is there; run "
-            "one deliverer per sink, see `rivertwice deliver status`"
-        )
-
-    @contextmanager
-    def _explained(self, doing: str) -> Iterator[None]:
-        """Say of an error of the catalog or of the files whether the step can have been taken."""
-        where = f"{self._asked.place} of sink {self._name}"
-        try:
-            yield
-        except (CommitFailedException, ValidationException) as error:
-            raise LostRaceError(self._turned_away()) from error
-        except CommitStateUnknownException as error:
-            message = (
-                f"no answer came to a commit to the {where}; its position shows the outcome when it is opened again"
-            )
-            raise ServiceError(message) from error
-        except (RESTError, OSError) as error:
-            text = " ".join(str(error).split())[:300]
-            message = (
-                f"the {where} failed at {doing} ({type(error).__name__}: {text}); its position shows the outcome of the step when it is "
-                "opened again; see the catalog of pyiceberg's configuration"
-            )
-            raise ServiceError(message) from None
-        except (ImportError, ValueError) as error:
-            text = " ".join(str(error).split())[:300]
-            message = f"the {where} cannot be used ({type(error).__name__}: {text}); correct pyiceberg's configuration, then it resumes automatically"
-            raise ConfigError(message) from None
-
-
-def _forbid_retries(table: Table) -> None:
-    """Set the property back if somebody raised it; a commit goes by the properties that the table had when it was loaded."""
-    if table.properties.get(_NO_RETRIES) != "0":
-        with table.transaction() as change:
-            change.set_properties({_NO_RETRIES: "0"})
 
 
 def _reshape(change: Any, table: Table, schema: pa.Schema) -> None:
