@@ -67,6 +67,7 @@ from rivertwice.core import (
     to_iso,
     utc_now,
 )
+from rivertwice.deliver import tables_behind
 from rivertwice.storage import replace_json
 from rivertwice.timeline import Intent, UpkeepState, keep_up_if_due
 
@@ -94,7 +95,11 @@ class UpkeepKeeper(Keeper):
         self._not_before[name] = now + AGAIN
         try:
             done = keep_up_if_due(
-                self._settings.pipeline(name), since=since, now=now, verdicts_kept=self._settings.verdicts_kept
+                self._settings.pipeline(name),
+                since=since,
+                now=now,
+                verdicts_kept=self._settings.verdicts_kept,
+                unswept=lambda: tables_behind(self._settings, name),
             )
         except Exception as error:
             text = f"{type(error).__name__}: {error}"

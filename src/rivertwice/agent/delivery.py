@@ -1,7 +1,8 @@
 """Deliver the results of every pipeline that has sinks and whose desired state is running. A thread per sink; supervision never waits.
 
 An error is noted and reported once, and the delivery is tried again with backoff; it never ends the agent. A stream whose
-desired state is stopped is delivered to its end. Sinks are those of the definition that serves, as it is now: they shape no result.
+desired state is stopped is delivered to its end; a table whose files a catalog names is followed all the same, because upkeep and
+backfills change it. Sinks are those of the definition that serves, as it is now: they shape no result.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from rivertwice.agent.backoff import delay_after
 from rivertwice.agent.keeper import Keeper
 from rivertwice.core import Deadline, RivertwiceError, Settings, utc_now
 from rivertwice.definition import Delivery
-from rivertwice.deliver import Deliverer, Note, read_aside, read_note, sinks_of, write_note
+from rivertwice.deliver import Note, make_deliverer, read_aside, read_note, sinks_of, write_note
 from rivertwice.timeline import Intent
 
 LOG = logging.getLogger(__name__)
@@ -43,7 +44,7 @@ class DeliveryWorker(threading.Thread):
         """Deliver; an error is noted with the next attempt."""
         began = utc_now()
         try:
-            Deliverer(self._settings, self.pipeline, self.sink, self.asked).run(self.halt, self.finish)
+            make_deliverer(self._settings, self.pipeline, self.sink, self.asked).run(self.halt, self.finish)
         except Exception as error:
             self._failed(error, began, utc_now())
 
@@ -89,7 +90,7 @@ class DeliveryKeeper(Keeper):
                 del self.workers[key]
             elif sinks.get(key[1]) != worker.asked:  # the definition has changed
                 worker.halt.set()
-            elif not wanted:
+            elif not (wanted or worker.asked.registered):
                 worker.finish.set()
             elif worker.finish.is_set():  # needed again: it ends, and another one begins
                 worker.halt.set()
@@ -101,7 +102,7 @@ class DeliveryKeeper(Keeper):
         for sink, asked in sinks.items():
             note = notes[sink]
             due = note.next_attempt is None or note.next_attempt <= now
-            if wanted and due and (name, sink) not in self.workers:
+            if (wanted or asked.registered) and due and (name, sink) not in self.workers:
                 worker = DeliveryWorker(self._settings, name, sink, asked)
                 self.workers[(name, sink)] = worker
                 worker.start()

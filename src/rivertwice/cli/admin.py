@@ -55,10 +55,16 @@ def upkeep(frame: Frame, name: str) -> None:
     It works on NAME's tables; a file is used if a commit of the last hours names it. Results never change. Verdicts and causes of reconciles older than RIVERTWICE_VERDICTS_KEPT (90 days) are removed, except for those that a newer run
     builds on. The agent does the same after every 200 batches and every six hours; the stream may run meanwhile.
     """
+    from rivertwice.deliver import tables_behind
     from rivertwice.timeline import keep_up
 
     settings = frame.settings
-    done = keep_up(settings.pipeline(frame.known_pipeline(name)), now=utc_now(), verdicts_kept=settings.verdicts_kept)
+    done = keep_up(
+        settings.pipeline(frame.known_pipeline(name)),
+        now=utc_now(),
+        verdicts_kept=settings.verdicts_kept,
+        unswept=tables_behind(settings, name),
+    )
 
     def text() -> str:
         if not done:

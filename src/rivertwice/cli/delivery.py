@@ -52,7 +52,7 @@ def run(frame: Frame, name: str, sink: str | None, until_end: bool, again: bool)
     The agent does it by itself while the desired state of the stream is running; a sink has one deliverer at a time.
     """
     from rivertwice.core import Deadline
-    from rivertwice.deliver import Delivered, Deliverer
+    from rivertwice.deliver import Delivered, make_deliverer
 
     chosen = _chosen(frame, name, sink, again=again)
     stop, finish = threading.Event(), threading.Event()
@@ -63,7 +63,7 @@ def run(frame: Frame, name: str, sink: str | None, until_end: bool, again: bool)
 
     def work(each: str) -> None:
         try:
-            done.append(Deliverer(frame.settings, name, each, chosen[each]).run(stop, finish, again=again))
+            done.append(make_deliverer(frame.settings, name, each, chosen[each]).run(stop, finish, again=again))
         except Exception as error:  # raised below: a thread's own error would end in exit code 0
             failed.append(error)
             if not until_end:
@@ -266,7 +266,7 @@ def discard(frame: Frame, name: str, sink: str, keys: tuple[str, ...], reason: s
 def _ask(frame: Frame, name: str, sink: str, keys: tuple[str, ...], *, what: str, why: str) -> None:
     """Ask the sink's deliverer for it; deliver here if there is none."""
     from rivertwice.core import LeaseLostError, RequestError, utc_now
-    from rivertwice.deliver import Deliverer, ask, view_refused
+    from rivertwice.deliver import ask, make_deliverer, view_refused
 
     chosen = _chosen(frame, name, sink, again=False)
     home = frame.settings.pipeline(name)
@@ -282,7 +282,7 @@ def _ask(frame: Frame, name: str, sink: str, keys: tuple[str, ...], *, what: str
     finish = threading.Event()
     finish.set()
     try:
-        Deliverer(frame.settings, name, sink, chosen[sink]).run(threading.Event(), finish)
+        make_deliverer(frame.settings, name, sink, chosen[sink]).run(threading.Event(), finish)
     except LeaseLostError:
         frame.emit({"asked": what}, f"{name}: asked; the process that delivers to {sink} does it when no batch waits")
         return

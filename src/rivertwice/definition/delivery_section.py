@@ -86,6 +86,11 @@ class _Sink(BaseModel):
         raise NotImplementedError
 
     @property
+    def registered(self) -> str | None:
+        """The table of ours whose files the sink names instead of rows of its own; None for a sink that takes rows."""
+        return None
+
+    @property
     def place(self) -> str:
         """The target, as shown to people; never an address or a secret."""
         raise NotImplementedError
@@ -155,10 +160,14 @@ class PostgresDelivery(_Sink):
 
 
 class IcebergDelivery(_Sink):
-    """A table of an Iceberg catalog with the rows that are served, keyed by window and keys."""
+    """A table of an Iceberg catalog: with the rows that are served, keyed by window and keys, or with the files of one of our tables."""
 
     to: Literal["iceberg"]
     table: IcebergTable
+    files: Literal["own", "served", "changelog"] = Field(
+        default="own",
+        description="own: rows are written once more, into files of this table. served, changelog: the catalog names the files of that Delta table, without a copy.",
+    )
     catalog: str = Field(
         default="default",
         pattern=NAME.pattern.replace(r"\Z", "$"),
@@ -177,6 +186,21 @@ class IcebergDelivery(_Sink):
     def place(self) -> str:
         """The table."""
         return f"iceberg table {self.catalog}.{self.table}"
+
+    @property
+    def registered(self) -> str | None:
+        """The table of ours whose files the catalog names, `served` or `changelog`; None: the sink's table has its own files."""
+        return None if self.files == "own" else self.files
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if self.registered and self.rows == RowsMode.NEWEST:
+            message = (
+                f"files: {self.files} names the files of {self.files} as they are, with all rows of a key; rows: newest needs "
+                "files of its own: remove files, or rows"
+            )
+            raise ValueError(message)
+        return self
 
 
 def _refuse_requests(value: Any) -> Any:

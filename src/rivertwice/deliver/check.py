@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rivertwice.core import Settings
-from rivertwice.definition import Delivery, KafkaDelivery, RowsMode
+from rivertwice.definition import Delivery, IcebergDelivery, KafkaDelivery, RowsMode
 from rivertwice.deliver.aside import read_aside
 from rivertwice.deliver.deliver import make_sink
 from rivertwice.deliver.model import DeliveredColumns, Holding, Position, View
@@ -53,7 +53,8 @@ class Checked:
         state: `equal`, `differs`, `unfinished` (the sink has a part of a step), or `empty` (nothing was delivered yet).
         timeline, batch, sequence: the position that was compared.
         served, held: rows of both sides.
-        missing, extra, different: keys that the sink lacks, has beyond what is served, and has with other values.
+        missing, extra, different: keys that the sink lacks, has beyond what is served, and has with other values; files, of a
+            sink that names files of ours.
         set_aside: keys that its destination refused; they are not compared.
         named: the first keys of each kind.
         told: what to do, or why nothing was compared.
@@ -81,6 +82,8 @@ def check_sink(settings: Settings, pipeline: str, name: str, asked: Delivery) ->
     Raises:
         RivertwiceError: the sink or the tables cannot be read.
     """
+    if isinstance(asked, IcebergDelivery) and asked.registered:
+        return _compare_files(settings, pipeline, name, asked)
     with make_sink(settings, pipeline, name, asked).inspect() as holding:
         position = holding.position
         known = read_note(settings.pipeline(pipeline), name).position
@@ -90,6 +93,45 @@ def check_sink(settings: Settings, pipeline: str, name: str, asked: Delivery) ->
             told = f"it has a part of a step; `rivertwice deliver run {pipeline} --sink {name} --until-end` delivers the rest"
             return Checked(name, asked.place, UNFINISHED, told=told)
         return _compare(settings, pipeline, name, asked, holding)
+
+
+def _compare_files(settings: Settings, pipeline: str, name: str, asked: IcebergDelivery) -> Checked:
+    """Compare the files that a catalog names with those of the table: the rows are in these files."""
+    from rivertwice.deliver.registered import look_at
+
+    found = look_at(settings, pipeline, name, asked)
+    if found is None:
+        return Checked(name, asked.place, EMPTY, told="nothing was registered yet")
+    differing, newest = found.change, found.shown.version
+    position = read_note(settings.pipeline(pipeline), name).position
+    again = f"`rivertwice deliver run {pipeline} --sink {name} --until-end"
+    state, told = EQUAL, ""
+    if differing.added or differing.removed:
+        is_behind = found.version < newest
+        state = UNFINISHED if is_behind else DIFFERS
+        told = (
+            f"it names the files of version {found.version} of {asked.registered}, and {newest} is the newest; {again}` registers that"
+            if is_behind
+            else f"another program changed which files it names; {again} --again` names those of {asked.registered}"
+        )
+    return Checked(
+        name,
+        asked.place,
+        state,
+        None if position is None else position.timeline,
+        None if position is None else position.batch,
+        None if position is None else position.seq,
+        found.shown.rows,
+        found.rows,
+        missing=len(differing.added),
+        extra=len(differing.removed),
+        named=[
+            (kind, path)
+            for kind, paths in ((MISSING, differing.added), (EXTRA, differing.removed))
+            for path in paths[:MOST_NAMED]
+        ],
+        told=told,
+    )
 
 
 def _compare(settings: Settings, pipeline: str, name: str, asked: Delivery, holding: Holding) -> Checked:

@@ -103,6 +103,23 @@ def make_sink(settings: Settings, pipeline: str, name: str, asked: Delivery) -> 
     return IcebergSink(pipeline, name, asked)
 
 
+class SinkRunner(Protocol):
+    """Keeps one sink at what is served, in the thread that calls it."""
+
+    def run(self, stop: threading.Event, finish: threading.Event, *, again: bool = False) -> Delivered:
+        """Work until `stop` is set, or, once `finish` is set, until nothing waits; `again`: do everything anew."""
+        ...
+
+
+def make_deliverer(settings: Settings, pipeline: str, name: str, asked: Delivery) -> SinkRunner:
+    """Return what keeps a sink: a deliverer of rows, or, where a catalog names files of ours, a registrar."""
+    if isinstance(asked, IcebergDelivery) and asked.registered:
+        from rivertwice.deliver.registered import Registrar
+
+        return Registrar(settings, pipeline, name, asked)
+    return Deliverer(settings, pipeline, name, asked)
+
+
 LOG = logging.getLogger(__name__)
 POLL_S = 0.1
 POLL_S3_S = 2.0

@@ -14,14 +14,13 @@ from pyiceberg.exceptions import (
     CommitStateUnknownException,
     NamespaceAlreadyExistsError,
     NoSuchTableError,
-    RESTError,
     TableAlreadyExistsError,
     ValidationException,
 )
 from pyiceberg.table import CreateTableTransaction, Table
 from pyiceberg.utils.config import Config
 
-from rivertwice.core import ConfigError, LostRaceError, ServiceError
+from rivertwice.core import ConfigError, LostRaceError, RivertwiceError, ServiceError
 from rivertwice.definition import IcebergDelivery
 
 _NO_RETRIES = "commit.retry.num-retries"
@@ -31,6 +30,10 @@ PROPERTIES = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "100",
 }
+
+
+_CLIENTS = ("pyiceberg", "sqlalchemy", "botocore", "requests")
+"""Packages whose errors say that a catalog, or its store, did not answer."""
 
 
 @dataclass(frozen=True)
@@ -87,17 +90,21 @@ class CatalogTable:
                 f"no answer came to a commit to the {where}; its position shows the outcome when it is opened again"
             )
             raise ServiceError(message) from error
-        except (RESTError, OSError) as error:
+        except RivertwiceError:
+            raise
+        except Exception as error:
+            if isinstance(error, ImportError | ValueError):
+                text = " ".join(str(error).split())[:300]
+                message = f"the {where} cannot be used ({type(error).__name__}: {text}); correct pyiceberg's configuration, then it resumes automatically"
+                raise ConfigError(message) from None
+            if not isinstance(error, OSError) and type(error).__module__.partition(".")[0] not in _CLIENTS:
+                raise
             text = " ".join(str(error).split())[:300]
             message = (
                 f"the {where} failed at {doing} ({type(error).__name__}: {text}); its position shows the outcome of the step when it is "
                 "opened again; see the catalog of pyiceberg's configuration"
             )
             raise ServiceError(message) from None
-        except (ImportError, ValueError) as error:
-            text = " ".join(str(error).split())[:300]
-            message = f"the {where} cannot be used ({type(error).__name__}: {text}); correct pyiceberg's configuration, then it resumes automatically"
-            raise ConfigError(message) from None
 
 
 def forbid_retries(table: Table) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from rivertwice.core import PipelineHome, RivertwiceError, Settings
+from rivertwice.core import PipelineHome, RivertwiceError, Settings, base_of
 from rivertwice.definition import Delivery, IcebergDelivery, load_definition
 from rivertwice.deliver.aside import read_aside
 from rivertwice.deliver.model import Position
@@ -141,3 +141,16 @@ def sinks_of(settings: Settings, name: str) -> Mapping[str, Delivery]:
     if not home.is_first_version:
         return {}
     return load_definition(settings.definition_folder(home.serving_version)).deliver
+
+
+def tables_behind(settings: Settings, name: str) -> frozenset[str]:
+    """Return the tables of which a catalog may name removed files, because they are not registered now: `served`, `changelog`."""
+    name = base_of(name)
+    try:
+        sinks = sinks_of(settings, name)
+    except RivertwiceError:  # nothing is registered either, until the definition can be loaded
+        return frozenset({"served", "changelog"})
+    home = settings.pipeline(name)
+    return frozenset(
+        each.registered for sink, each in sinks.items() if each.registered and read_note(home, sink).failures
+    )

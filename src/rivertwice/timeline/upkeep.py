@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -231,13 +231,19 @@ def plan_upkeep(shapes: Mapping[str, TableShape | None], compact_at: int = COMPA
 
 
 def keep_up(
-    home: PipelineHome, compact_at: int = COMPACT_AT, *, now: datetime, verdicts_kept: timedelta = VERDICTS_KEPT
+    home: PipelineHome,
+    compact_at: int = COMPACT_AT,
+    *,
+    now: datetime,
+    verdicts_kept: timedelta = VERDICTS_KEPT,
+    unswept: Set[str] = frozenset(),
 ) -> list[UpkeepState]:
     """Do the upkeep of all tables of one pipeline; one process at a time, others return at once and do nothing.
 
     Args:
         compact_at: from how many small files a partition is merged.
         verdicts_kept: how long rows of a reconcile are kept.
+        unswept: tables whose removed files stay, because a catalog may still name them.
     """
     with lock_if_free(_lock_file(home)) as has_lock:
         if not has_lock:
@@ -253,7 +259,10 @@ def keep_up(
         lists = is_listing_due(None if last is None else last.listed_at, now)
         commit = Table(home.tables.changelog).newest_commit()
         chores = plan_upkeep(shapes, compact_at)
-        done = [_do(paths[chore.table], chore, shapes[chore.table], lists=lists) for chore in chores]
+        done = [
+            _do(paths[chore.table], chore, shapes[chore.table], lists=lists, sweeps=chore.table not in unswept)
+            for chore in chores
+        ]
         listed_at = now if last is None or lists else last.listed_at
         if any(table_report.is_outrun for table_report in done):
             write_record(home, Record(listed_at) if last is None else replace(last, listed_at=listed_at))
@@ -292,18 +301,24 @@ def is_due(last: Record, commit: int, now: datetime) -> bool:
 
 
 def keep_up_if_due(
-    home: PipelineHome, *, since: datetime, now: datetime, verdicts_kept: timedelta = VERDICTS_KEPT
+    home: PipelineHome,
+    *,
+    since: datetime,
+    now: datetime,
+    verdicts_kept: timedelta = VERDICTS_KEPT,
+    unswept: Callable[[], Set[str]] = frozenset,
 ) -> list[UpkeepState]:
     """Do the upkeep of a pipeline's tables if it is due. A look that finds it is not costs one listing of a log, in an object store one opening.
 
     Args:
         since: the caller's first look; a pipeline without a record counts as new then.
         verdicts_kept: how long rows of a reconcile are kept.
+        unswept: as for `keep_up`; it is called when upkeep is due.
     """
     last = read_record(home) or Record(since, since, 0)
     if not is_due(last, max(0, Table(home.tables.changelog).newest_commit()), now):
         return []
-    return keep_up(home, now=now, verdicts_kept=verdicts_kept)
+    return keep_up(home, now=now, verdicts_kept=verdicts_kept, unswept=unswept())
 
 
 def renew_properties(home: PipelineHome, skipped_by: Mapping[Place, Sequence[str]]) -> list[str]:
@@ -333,13 +348,16 @@ def is_listing_due(listed: datetime | None, now: datetime) -> bool:
     return listed is None or not listed <= now < listed + LISTED_EVERY
 
 
-def _do(path: Place, chore: Chore, before: TableShape | None, *, lists: bool) -> UpkeepState:
+def _do(path: Place, chore: Chore, before: TableShape | None, *, lists: bool, sweeps: bool) -> UpkeepState:
     files = 0 if before is None else before.files
-    note = chore.reason
+    note = (
+        chore.reason if sweeps else f"{chore.reason}; removed files stay until a catalog that is behind is registered"
+    )
     try:
         if chore.merge:
             TableCare(path).compact()
-        deleted = TableCare(path).sweep() + (TableCare(path).sweep_unnamed() if lists else 0)
+        deleted = TableCare(path).sweep() if sweeps else 0
+        deleted += TableCare(path).sweep_unnamed() if lists and sweeps else 0
         is_outrun = False
     except (LostRaceError, FileNotFoundError) as error:
         deleted, note, is_outrun = 0, f"another writer was faster, tried again next time: {error}", True

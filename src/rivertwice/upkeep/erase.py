@@ -9,7 +9,7 @@
    ledger; for a fold, make its state again from the rewritten archive, every batch compared with the ledger (`savepoint.restore`
    from the beginning).
 6. Remove the savepoints that would bring the value back, and for a fold the checkpoints of the timelines that it left.
-7. Delete, from every table, the files that its newest version does not name, and the log that names them. Then look again: a
+7. Let catalogs that name files of the tables name the new ones alone. Delete, from every table, the files that its newest version does not name, and the log that names them. Then look again: a
    value that came back meanwhile (by a rebuild of `served` that had begun before) is erased again, from step 4. Overwrite the
    value in logs, and rewrite the stored records of refused deliveries.
 8. Record what was done, and forget the value.
@@ -62,7 +62,14 @@ from rivertwice.stream import at_rest, lease_owner
 from rivertwice.timeline import LedgerRow, StoredRequest, head, head_definition, no_upkeep, path_ledger
 from rivertwice.upkeep.erasure_record import Erasure, keep_plan, load_erasure, read_value, record_done, record_request
 from rivertwice.upkeep.redact import PROSE, Redactor, Value, columns_around, columns_with
-from rivertwice.upkeep.remains import describe_left, describe_left_state, forget_copies, mask_appended, rewrite_refused
+from rivertwice.upkeep.remains import (
+    describe_left,
+    describe_left_state,
+    forget_copies,
+    mask_appended,
+    renew_registered,
+    rewrite_refused,
+)
 from rivertwice.upkeep.rewrite import archived_by_day, forget_read, own_tables, rewrite_archive, rewrite_tables
 from rivertwice.versions import forget_comparisons
 
@@ -566,7 +573,9 @@ def _rewrite_all(
         remove_savepoints(home, going, now=now, newest_too=is_made_again)  # step 6
         if is_made_again:
             remove_left_checkpoints(home)
-    for path in _all_tables(settings, definitions, topics):  # step 7
+    for name in definitions:  # step 7
+        renew_registered(settings, name)  # what fails is said in the outcome
+    for path in _all_tables(settings, definitions, topics):
         check()
         TableCare(path).purge()
     for name in definitions:

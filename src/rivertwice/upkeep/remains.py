@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import struct
+import threading
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,9 +24,17 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 
-from rivertwice.core import PipelineHome, Place, Settings, is_remote
+from rivertwice.core import PipelineHome, Place, RivertwiceError, Settings, is_remote
 from rivertwice.definition import Definition
-from rivertwice.deliver import AsideEntry, AsideStore, only_deliverer, rename_asked, sinks_with_aside
+from rivertwice.deliver import (
+    AsideEntry,
+    AsideStore,
+    make_deliverer,
+    only_deliverer,
+    rename_asked,
+    sinks_of,
+    sinks_with_aside,
+)
 from rivertwice.savepoint import Savepoint, list_savepoints
 from rivertwice.storage import files_below
 from rivertwice.upkeep.redact import Redactor, Value, spellings
@@ -82,9 +91,12 @@ def describe_left(
     settings: Settings, definitions: Mapping[str, Definition], tables: Sequence[Place], value: Value
 ) -> list[str]:
     """Return in words the places that still contain the value, or may contain it, and that the platform does not rewrite."""
-    remains = []
+    remains: list[str] = []
     for name, definition in definitions.items():
-        remains += [f"{name}: what was delivered to {sink}" for sink in definition.deliver]
+        remains += [
+            f"{name}: what was delivered to {sink}" for sink, to in definition.deliver.items() if not to.registered
+        ]
+        remains += renew_registered(settings, name)
         if definition.fast is not None:
             remains.append(f"{name}: the topic of its fast path")
         home = settings.pipeline(name)
@@ -92,6 +104,27 @@ def describe_left(
     own = [settings.home / "alerts.jsonl", *files_below(settings.home / "agent")]
     remains += [str(path.relative_to(settings.home)) for path in _files_with(own, value)]
     return remains + _in_stores(tables)
+
+
+def renew_registered(settings: Settings, name: str) -> list[str]:
+    """Let catalogs name the newest files of a pipeline's tables, and no earlier ones; return in words where that failed.
+
+    Done before the files go, so that a reader of the catalog sees either all old rows or all new ones.
+    """
+    finish = threading.Event()
+    finish.set()
+    failed = []
+    for sink, asked in sinks_of(settings, name).items():
+        if asked.registered is None:
+            continue
+        try:
+            make_deliverer(settings, name, sink, asked).run(threading.Event(), finish, again=True)
+        except RivertwiceError as error:
+            failed.append(
+                f"{name}: the {asked.place} names files that were deleted, until `rivertwice deliver run {name} --sink {sink} --until-end "
+                f"--again` is done: {error}"
+            )
+    return failed
 
 
 def _in_stores(tables: Sequence[Place]) -> list[str]:
