@@ -12,7 +12,7 @@ SOURCES := src dags plugins spark_jobs examples tests lab scripts conftest.py
 export RIVERTWICE_PROJECT := $(CURDIR)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo test test-changed test-all test-spark test-live test-airflow test-lab test-share landing durations test-faults test-mutations docs lint format lock pin-images bench clean
+.PHONY: help setup setup-dev demo test test-changed test-all test-spark test-live test-airflow test-lab test-share landing durations test-faults test-mutations iceberg-readers docs lint format lock pin-images bench clean
 
 ##@ Use
 setup: ## build .venv, fetch Java if there is none, jars and data (quick and offline when nothing changed)
@@ -85,6 +85,11 @@ lock: ## write the locks again from the direct pins; what is locked and still fi
 
 pin-images: ## write the digest of every image of others into compose, manifest and Dockerfile; needs docker and its registry
 	@$(PYTHON) scripts/pin_images.py
+
+iceberg-readers: ## DuckDB and Spark with Iceberg, as readers of tests: in folders of their own, beside our packages
+	@$(UV) pip install --quiet --target .build/readers/duckdb duckdb==1.5.5 duckdb-extension-avro==1.5.5 duckdb-extension-httpfs==1.5.5 duckdb-extension-iceberg==1.5.5
+	@$(UV) pip install --quiet --target .build/readers/spark pyspark==4.1.2
+	@mvn -q dependency:copy -Dartifact=org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0 -DoutputDirectory=$(CURDIR)/.build/readers/spark
 
 bench: setup-dev ## CPU and latency against hand-written Spark; report only
 	@$(BIN)/python -m lab.bench

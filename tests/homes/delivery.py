@@ -40,9 +40,11 @@ Row = tuple[int, str, int]
 class DeliveryHome:
     """Pipeline `p` with sinks, and what a stream and backfills would write."""
 
-    def __init__(self, root: Path, deliver: str, bootstrap: str | None = None, emit: str = "final") -> None:
+    def __init__(
+        self, root: Path, deliver: str, bootstrap: str | None = None, emit: str = "final", shared: str | None = None
+    ) -> None:
         files = {"pipeline.yaml": f"{YAML}\nemit: {emit}\ndeliver: {deliver}\n", "transform.sql": SQL}
-        self.settings = make_project(root, {"p": files}, bootstrap=bootstrap)
+        self.settings = make_project(root, {"p": files}, bootstrap=bootstrap, shared=shared)
         folder = self.settings.definitions / "p"
         self.home: PipelineHome = self.settings.pipeline("p")
         self.definition = load_definition(folder)

@@ -532,6 +532,11 @@ class Settings:
         """Folder of the jars of Kafka Connect and Debezium, which only tests run."""
         return self.build / "jars" / "connect"
 
+    @property
+    def iceberg_jars(self) -> Path:
+        """Folder of the jars of Iceberg's own REST catalog, which only tests run."""
+        return self.build / "jars" / "iceberg"
+
     def bootstrap_servers(self) -> str:
         """Return the Kafka address: the configured one, else the embedded broker's.
 

@@ -107,7 +107,7 @@ def _compare_files(settings: Settings, pipeline: str, name: str, asked: IcebergD
     again = f"`rivertwice deliver run {pipeline} --sink {name} --until-end"
     state, told = EQUAL, ""
     if differing.added or differing.removed:
-        is_behind = found.version < newest
+        is_behind = found.version is not None and found.version < newest
         state = UNFINISHED if is_behind else DIFFERS
         told = (
             f"it names the files of version {found.version} of {asked.registered}, and {newest} is the newest; {again}` registers that"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,7 +11,6 @@ from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import (
     CommitFailedException,
     CommitStateUnknownException,
-    NamespaceAlreadyExistsError,
     NoSuchTableError,
     TableAlreadyExistsError,
     ValidationException,
@@ -54,9 +52,13 @@ class CatalogTable:
 
     def create(self, schema: pa.Schema, properties: Mapping[str, str]) -> CreateTableTransaction:
         """Begin to create the table, and create its namespace; `commit_transaction` makes the table."""
-        catalog = self._catalog()
-        with contextlib.suppress(NamespaceAlreadyExistsError):
-            catalog.create_namespace(self.asked.table.rpartition(".")[0])
+        catalog, namespace = self._catalog(), self.asked.table.rpartition(".")[0]
+        try:
+            catalog.create_namespace(namespace)
+        except Exception:
+            # Another sink was faster: a SQL catalog says so by its database's own error (pyiceberg 0.12).
+            if not catalog.namespace_exists(namespace):
+                raise
         return catalog.create_table_transaction(self.asked.table, schema, properties=dict(properties))
 
     def _catalog(self) -> Catalog:

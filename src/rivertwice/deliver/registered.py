@@ -300,10 +300,14 @@ def named_files(table: Table) -> dict[str, DataFile]:
 
 @dataclass(frozen=True)
 class Registered:
-    """What a catalog's table names, beside the newest version of the Delta table; `version`: the one that the catalog's snapshot was made of."""
+    """What a catalog's table names, beside the newest version of the Delta table.
+
+    Attributes:
+        version: the one of which the catalog's snapshot was made; None: another program made the snapshot.
+    """
 
     named: Mapping[str, DataFile]
-    version: int
+    version: int | None
     shown: Shown
 
     @property
@@ -328,7 +332,8 @@ def look_at(settings: Settings, pipeline: str, name: str, asked: IcebergDelivery
         if table is None or shown is None:
             return None
         properties = {} if snapshot is None or snapshot.summary is None else snapshot.summary.additional_properties
-        return Registered(named_files(table), int(properties.get(VERSION, -1)), shown)
+        version = properties.get(VERSION)
+        return Registered(named_files(table), None if version is None else int(version), shown)
 
 
 class Registrar:

@@ -37,16 +37,18 @@ class Jar:
     artifact: str
     version: str
     sha256: str
+    classifier: str = ""
 
     @property
     def file_name(self) -> str:
         """Name of the file in the folder of jars."""
-        return f"{self.artifact}-{self.version}.jar"
+        return f"{self.artifact}-{self.version}{self.classifier and '-'}{self.classifier}.jar"
 
 
 def load_lock(path: Path) -> list[Jar]:
     """Read a jar lock."""
-    return [Jar(row["g"], row["a"], row["v"], row["sha256"]) for row in json.loads(path.read_text())]
+    rows = json.loads(path.read_text())
+    return [Jar(row["g"], row["a"], row["v"], row["sha256"], row.get("classifier", "")) for row in rows]
 
 
 def select_wrong(jars: Sequence[Jar], have: Mapping[str, str]) -> list[Jar]:
@@ -113,7 +115,7 @@ def _run_ivy(jars: Sequence[Jar], folder: Path, java: Mapping[str, str], cache: 
         settings.write_text(_settings_xml(cache, os.environ.get("MAVEN_REPO_URL")))
         command = [str(Path(java["JAVA_HOME"]) / "bin" / "java"), "-jar", str(_ivy_jar()), "-warn"]
         command += ["-settings", str(settings), "-ivy", str(module), "-confs", "d", "-types", "jar"]
-        command += ["-retrieve", str(folder / "[artifact]-[revision].[ext]")]
+        command += ["-retrieve", str(folder / "[artifact]-[revision](-[classifier]).[ext]")]
         said = Path(scratch, "ivy.log")
         with said.open("wb") as output:
             process = subprocess.Popen(
@@ -152,15 +154,27 @@ def _ivy_jar() -> Path:
 
 
 def _module_xml(jars: Sequence[Jar]) -> str:
+    modules: dict[tuple[str, str, str], list[str]] = {}
+    for jar in jars:
+        modules.setdefault((jar.group, jar.artifact, jar.version), []).append(jar.classifier)
     lines = "".join(
-        f"<dependency org={quoteattr(jar.group)} name={quoteattr(jar.artifact)} rev={quoteattr(jar.version)} "
-        'force="true" transitive="false" conf="d->default"/>'
-        for jar in jars
+        f"<dependency org={quoteattr(group)} name={quoteattr(artifact)} rev={quoteattr(version)} "
+        f'force="true" transitive="false" conf="d->default">{_artifacts_xml(artifact, classifiers)}</dependency>'
+        for (group, artifact, version), classifiers in modules.items()
     )
     return (
-        '<ivy-module version="2.0"><info organisation="rivertwice" module="jars"/>'
+        '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">'
+        '<info organisation="rivertwice" module="jars"/>'
         f'<configurations><conf name="d"/></configurations><dependencies>{lines}</dependencies></ivy-module>'
     )
+
+
+def _artifacts_xml(artifact: str, classifiers: Sequence[str]) -> str:
+    """Return which jars of a module are asked for; none are named if it is the one without a classifier."""
+    if not any(classifiers):
+        return ""
+    marks = [f" m:classifier={quoteattr(each)}" if each else "" for each in classifiers]
+    return "".join(f'<artifact name={quoteattr(artifact)} type="jar" ext="jar"{mark}/>' for mark in marks)
 
 
 def _settings_xml(cache: Path, root: str | None) -> str:
@@ -174,6 +188,7 @@ def _settings_xml(cache: Path, root: str | None) -> str:
 
 
 BROKER, CONNECTOR, CONNECT = "kafka-broker.json", "spark-kafka.json", "kafka-connect.json"
+ICEBERG = "iceberg-rest.json"
 Step = tuple[str, Callable[[], str]]
 
 
@@ -190,6 +205,7 @@ def setup_steps(settings: Settings, *, dev: bool = False, progress: Progress = r
     ]
     if dev:
         steps.append(("Connect jars", lambda: _ensure_jars(settings, CONNECT, settings.connect_jars, progress)))
+        steps.append(("Iceberg jars", lambda: _ensure_jars(settings, ICEBERG, settings.iceberg_jars, progress)))
     steps.append(("class archive", lambda: train_archive(settings)))
     return steps
 

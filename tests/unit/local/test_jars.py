@@ -24,7 +24,7 @@ def test_missing_and_damaged_jars_are_wrong_and_unnamed_ones_strangers() -> None
 
 
 def test_the_locks_name_each_jar_once(project: Path) -> None:
-    for name, count in (("kafka-broker", 46), ("spark-kafka", 6), ("kafka-connect", 55)):
+    for name, count in (("kafka-broker", 46), ("spark-kafka", 6), ("kafka-connect", 55), ("iceberg-rest", 28)):
         lock = load_lock(project / "locks" / f"{name}.json")
         assert len({jar.file_name for jar in lock}) == len(lock) == count
         assert all(len(jar.sha256) == 64 for jar in lock)
