@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -44,6 +46,7 @@ from rivertwice.timeline.served import rebuild_served
 from running.tiers import LANDING
 from running.waiting import wait_for
 from servers import iceberg
+from streams.flights import PIPELINE, StreamedRun, copy_run
 
 
 @pytest.fixture(scope="module")
@@ -524,7 +527,9 @@ def test_values_of_every_type_are_read_as_they_are_stored(world: CatalogHome) ->
     served.overwrite(wide)
     world.register()
     (found,) = world.table().scan().to_arrow().to_pylist()
-    (stored,) = served.read().to_pylist()  # type: ignore[union-attr]
+    now = served.read()
+    assert now is not None
+    (stored,) = now.to_pylist()
     assert str(found) == str(stored)
     assert world.table().scan(row_filter="window_start < '1970-01-01T01:00:00+00:00'").to_arrow().num_rows == 1
     assert world.table().scan(row_filter="window_start >= '1970-01-01T01:00:00+00:00'").to_arrow().num_rows == 0
@@ -610,7 +615,7 @@ def test_other_programs_read_the_rows_of_the_newest_version(
     world.register()
     next_day(world)
     world.register("log")
-    served = [[hour * 3600, key, n] for (hour, key), n in world.served().items()]
+    served: list[list[Any]] = [[hour * 3600, key, n] for (hour, key), n in world.served().items()]
     totals, log = world.asked().table, world.asked("log").table
     evening = "TIMESTAMPTZ '1970-01-01 20:00:00+00'" if reader == "duckdb" else "TIMESTAMP '1970-01-01 20:00:00'"
     found = iceberg.read_by(
@@ -681,3 +686,42 @@ def test_the_sinks_status_says_how_far_the_catalog_is(world: CatalogHome) -> Non
     assert checked(world)["state"] == "unfinished"
     run(world, "deliver", "run", "p", "--sink", "lake", "--until-end")
     assert checked(world)["state"] == "equal"
+
+
+@pytest.mark.spark
+@pytest.mark.kafka
+@pytest.mark.long
+@pytest.mark.proves("howto-delivery.md#without-a-copy")
+def test_a_catalog_names_what_a_stream_of_spark_made(
+    streamed_two_days: StreamedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_catalog(monkeypatch, sqlite_catalog(tmp_path))
+    run = copy_run(streamed_two_days, tmp_path)
+    project = tmp_path / "project"
+    shutil.copytree(run.settings.definitions / PIPELINE, project / "pipelines" / PIPELINE)
+    sinks = (
+        "\ndeliver:\n  lake: {to: iceberg, table: air.delays, files: served, guarantee: effectively_once}\n"
+        "  log: {to: iceberg, table: air.log, files: changelog, guarantee: effectively_once}\n"
+    )
+    file = project / "pipelines" / PIPELINE / "pipeline.yaml"
+    file.write_text(file.read_text() + sinks)
+    settings = replace(run.settings, project=project)
+    options = ["--output", "json", "--project", str(project), "--home", str(settings.home)]
+
+    def rivertwice(*words: str) -> Any:
+        done = CliRunner().invoke(cli, [*options, *words])
+        assert done.exit_code == 0, (done.output, done.exception)
+        return json.loads(done.stdout)
+
+    rivertwice("admin", "rebuild", PIPELINE)
+    rivertwice("deliver", "run", PIPELINE, "--until-end")
+    catalog = load_catalog("default", **catalog_properties())
+    for name, place in (("air.delays", run.home.tables.served), ("air.log", run.home.tables.changelog)):
+        rows = Table(place).read()
+        assert rows is not None
+        assert rows.num_rows > 100
+        found = catalog.load_table(name).scan().to_arrow()
+        assert sorted(map(str, found.to_pylist())) == sorted(map(str, rows.to_pylist()))
+    (lake, log) = rivertwice("deliver", "status", PIPELINE)[PIPELINE]
+    assert (lake["lag_batches"], log["lag_batches"]) == (0, 0)
+    assert [each["state"] for each in rivertwice("deliver", "check", PIPELINE)] == ["equal", "equal"]
