@@ -54,6 +54,7 @@ class CatalogHome(DeliveryHome):
         )
         super().__init__(root, sinks, **settings)
         self.states: dict[int, State] = {}
+        self.running: Registrar | None = None
 
     def asked(self, sink: str = "lake") -> IcebergDelivery:
         found = self.definition.deliver[sink]
@@ -65,6 +66,14 @@ class CatalogHome(DeliveryHome):
         finish = threading.Event()
         finish.set()
         return Registrar(self.settings, "p", sink, self.asked(sink)).run(threading.Event(), finish, again=again)
+
+    def keep_up(self) -> None:
+        """Register with one registrar again and again, as the agent does; after an error there is a new one."""
+        finish = threading.Event()
+        finish.set()
+        running, self.running = self.running or Registrar(self.settings, "p", "lake", self.asked()), None
+        running.run(threading.Event(), finish)
+        self.running = running
 
     def serve(self) -> None:
         """Build `served`."""

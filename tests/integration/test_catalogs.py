@@ -203,6 +203,7 @@ def test_a_reader_of_a_catalog_finds_a_version_that_was_served_while_registrars_
     def look_after() -> None:
         TableCare(world.home.tables.served).sweep()
 
+    ways: list[Callable[[], Any]] = [world.register, world.keep_up, world.keep_up]
     more()
     world.serve()
     world.register()
@@ -219,9 +220,9 @@ def test_a_reader_of_a_catalog_finds_a_version_that_was_served_while_registrars_
         act()
         world.serve()
         if chance.random() < 0.7:
-            met += kills.run(world.register, chance.randint(1, 14))
+            met += kills.run(chance.choice(ways), chance.randint(1, 14))
         if chance.random() < 0.6:
-            world.register()
+            chance.choice(ways)()
     world.register()
     world.note_states()
     time.sleep(0.3)
@@ -332,6 +333,20 @@ def test_no_file_is_read_or_written_but_metadata_and_the_cost_follows_the_change
     opened.clear()
     world.register()
     assert not [path for path in opened if path.endswith(".avro") and "-m" in path] or len(opened) <= 4
+
+
+def test_one_registrar_follows_replaced_windows_for_long_and_manifests_stay_few(world: CatalogHome) -> None:
+    fill(world, "t1", range(2), keys=2)
+    for number in range(40):
+        if number % 3:
+            world.publish(0, 1, [(0, "k00000", number)])
+        else:
+            fill(world, "t1", [2 + number // 3], keys=1)
+        world.serve()
+        world.keep_up()
+        assert world.shows_newest()
+    snapshot = world.table().metadata.current_snapshot()
+    assert len(snapshot.manifests(world.table().io)) <= 16
 
 
 @pytest.mark.proves("guarantees.md#registered-tables")

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyiceberg.conversions import to_bytes
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestContent, ManifestFile
@@ -131,7 +132,7 @@ def file_of(path: str, file: DeltaFile, schema: Schema, spec: PartitionSpec) -> 
         for field in schema.fields
         if isinstance(field.field_type, DateType | TimestampType | TimestamptzType) and field.name in file.bounds
     ]
-    return DataFile.from_args(
+    made = DataFile.from_args(
         content=DataFileContent.DATA,
         file_path=path,
         file_format=FileFormat.PARQUET,
@@ -148,8 +149,9 @@ def file_of(path: str, file: DeltaFile, schema: Schema, spec: PartitionSpec) -> 
         equality_ids=None,
         key_metadata=None,
         sort_order_id=None,
-        spec_id=spec.spec_id,
     )
+    made.spec_id = spec.spec_id
+    return made
 
 
 class _Replacement(_OverwriteFiles):  # type: ignore[misc] # pyiceberg has no types here
@@ -177,9 +179,10 @@ class _Replacement(_OverwriteFiles):  # type: ignore[misc] # pyiceberg has no ty
 
 @dataclass(frozen=True)
 class Shown:
-    """One version of a Delta table: its files by full name, columns, and the position that it shows.
+    """One version of a Delta table: its files, columns, and the position that it shows.
 
     Attributes:
+        names: the files' full names, each with its place in `files.paths`.
         position: None: it is not known; the rows are those of the version in any case.
     """
 
@@ -187,13 +190,22 @@ class Shown:
     version: int
     columns: pa.Schema
     partition_columns: Sequence[str]
-    files: Mapping[str, DeltaFile]
+    names: Mapping[str, int]
+    files: TableFiles
     position: Position | None
 
     @property
     def rows(self) -> int:
         """Number of rows of all files."""
-        return sum(file.rows or 0 for file in self.files.values())
+        return self.files.rows or 0
+
+    def file(self, name: str, io: FileIO) -> DeltaFile:
+        """Return a file by its full name, with its number of rows, which another program's commit may not say: the file does."""
+        file = self.files.file_at(self.names[name])
+        if file.rows is not None:
+            return file
+        with io.new_input(name).open() as source:
+            return replace(file, rows=int(pq.read_metadata(source).num_rows))
 
 
 class RegisteredSource:
@@ -236,8 +248,10 @@ class RegisteredSource:
                 if table is None:
                     return None
                 _require_plain(table, self._of)
-                files = {_full_name(place, file.path): file for file in TableFiles(table).files}
-                shown = Shown(place, table.version, columns_of(table.schema), table.partition_columns, files, position)
+                files = TableFiles(table)
+                names = {_full_name(place, path): number for number, path in enumerate(files.paths)}
+                columns = columns_of(table.schema)
+                shown = Shown(place, table.version, columns, table.partition_columns, names, files, position)
             if self._of == "changelog" or self._position() == position:  # else it is the position of another version
                 return shown
 
@@ -313,7 +327,7 @@ class Registered:
     @property
     def change(self) -> FileChange:
         """What a registration would change."""
-        return find_change(self.named, self.shown.files)
+        return find_change(self.named, self.shown.names)
 
     @property
     def rows(self) -> int:
@@ -358,7 +372,7 @@ class Registrar:
         self._now = now
         self._done: tuple[Place, int] | None = None
         self._table: Table | None = None
-        self._named: tuple[int | None, dict[str, DataFile]] | None = None
+        self._named: tuple[int | None, Mapping[str, DataFile]] | None = None
         self._kept = timedelta(0)
         self._note = Note()
         self._steps = self._records = 0
@@ -433,30 +447,29 @@ class Registrar:
                 spec.add_identity(name)
         mapping = creation.table_metadata.schema().name_mapping.model_dump_json()
         creation.set_properties({TableProperties.DEFAULT_NAME_MAPPING: mapping})
-        self._swap(creation, creation._table.io, shown, {})
-        self._committed(creation.commit_transaction(), shown, shown.rows)
+        named, added = self._swap(creation, creation._table.io, shown, {})
+        self._committed(creation.commit_transaction(), shown, named, added)
 
     def _change(self, table: Table, shown: Shown, *, again: bool) -> None:
         """Commit what differs; nothing, if nothing does."""
         before = table.metadata
-        current = None if before.current_snapshot_id is None else int(before.current_snapshot_id)
-        known = self._named is not None and self._named[0] == current and current is not None
-        named = self._named[1] if known and self._named is not None else named_files(table)
+        known = self._named if self._named is not None and self._named[0] == before.current_snapshot_id else None
+        named = named_files(table) if known is None else known[1]
         change = table.transaction()
         if again:
             change.set_properties({OWNER: self._source.owner})
             _drop_refs(change)
         is_reshaped = self._reshape(change, table, shown)
-        added = self._swap(change, table.io, shown, named)
+        named, added = self._swap(change, table.io, shown, named)
         older = None if again or is_reshaped else self._now() - self._kept
         expired = select_expired(change.table_metadata, older)
         if expired:
             ExpireSnapshots(change).by_ids(expired).commit()
         if change._updates:
-            self._committed(change.commit_transaction(), shown, added)
+            self._committed(change.commit_transaction(), shown, named, added)
             _remove_manifests(table.io, before, table.metadata, expired)
         else:
-            self._table, self._named = table, (current, named)
+            self._table, self._named = table, (before.current_snapshot_id, named)
             self._noted(shown, 0)
 
     def _reshape(self, change: Transaction, table: Table, shown: Shown) -> bool:
@@ -483,35 +496,30 @@ class Registrar:
             update.union_by_name(shown.columns)
         return bool(set(dropped) & set(shown.columns.names))
 
-    def _swap(self, change: Transaction, io: FileIO, shown: Shown, named: Mapping[str, DataFile]) -> int:
-        """Stage the snapshot that names the version's files; return how many rows are named newly. None is made if the files are the same."""
-        differing = find_change(named, shown.files)
+    def _swap(
+        self, change: Transaction, io: FileIO, shown: Shown, named: Mapping[str, DataFile]
+    ) -> tuple[Mapping[str, DataFile], int]:
+        """Stage the snapshot that names the version's files, none if they are the same; return what is named then, and the new rows."""
+        differing = find_change(named, shown.names)
         if not differing.added and not differing.removed:
-            return 0
-        metadata, stamp = change.table_metadata, _stamp(shown)
+            return named, 0
+        schema, spec, stamp = change.table_metadata.schema(), change.table_metadata.spec(), _stamp(shown)
         if differing.removed:
             producer: Any = _Replacement(Operation.OVERWRITE, change, io, snapshot_properties=stamp)
         else:
             producer = change.update_snapshot(snapshot_properties=stamp).merge_append()
-        for path in differing.removed:
-            producer.delete_data_file(named[path])
-        for path in differing.added:
-            producer.append_data_file(file_of(path, _counted(shown, path, io), metadata.schema(), metadata.spec()))
+        for name in differing.removed:
+            producer.delete_data_file(named[name])
+        added = {name: file_of(name, shown.file(name, io), schema, spec) for name in differing.added}
+        for file in added.values():
+            producer.append_data_file(file)
         producer.commit()
-        return sum(shown.files[path].rows or 0 for path in differing.added)
+        gone = set(differing.removed)
+        kept = {name: file for name, file in named.items() if name not in gone}
+        return {**kept, **added}, sum(file.record_count for file in added.values())
 
-    def _committed(self, table: Table, shown: Shown, added: int) -> None:
-        schema, spec = table.metadata.schema(), table.metadata.spec()
-        self._table = table
-        current = table.metadata.current_snapshot_id
-        held = {} if self._named is None else self._named[1]
-        self._named = (
-            None if current is None else int(current),
-            {
-                path: held.get(path) or file_of(path, _counted(shown, path, table.io), schema, spec)
-                for path in shown.files
-            },
-        )
+    def _committed(self, table: Table, shown: Shown, named: Mapping[str, DataFile], added: int) -> None:
+        self._table, self._named = table, (table.metadata.current_snapshot_id, named)
         self._steps += 1
         self._records += added
         self._noted(shown, added, commits=1)
@@ -530,17 +538,6 @@ def _stamp(shown: Shown) -> dict[str, str]:
     at = shown.position
     known = {} if at is None else {"timeline": at.timeline, "batch": str(at.batch), "sequence": str(at.seq)}
     return {VERSION: str(shown.version), **{f"rivertwice.{name}": value for name, value in known.items()}}
-
-
-def _counted(shown: Shown, path: str, io: FileIO) -> DeltaFile:
-    """Return a file with its number of rows, which is read from the file itself where another program's commit does not say it."""
-    file = shown.files[path]
-    if file.rows is not None:
-        return file
-    import pyarrow.parquet as pq
-
-    with io.new_input(path).open() as source:
-        return replace(file, rows=int(pq.read_metadata(source).num_rows))
 
 
 def _drop_refs(change: Transaction) -> None:

@@ -83,7 +83,22 @@ class TableFiles:
         self.place = snapshot.place
         self.schema = snapshot.schema
         self._partition_columns = snapshot.partition_columns
-        self.files = [self._file(row) for row in snapshot.actions().to_pylist()]
+        self._actions = snapshot.actions()
+
+    @property
+    def paths(self) -> list[str]:
+        """The files' paths below the table's place, in the order of the log."""
+        return [unquote(path) for path in self._actions["path"].to_pylist()]
+
+    @cached_property
+    def files(self) -> list[DataFile]:
+        """All files; of one among many `file_at` costs less."""
+        return [self._file(row) for row in self._actions.to_pylist()]
+
+    def file_at(self, number: int) -> DataFile:
+        """Return the file whose path is at a place of `paths`."""
+        (row,) = self._actions.slice(number, 1).to_pylist()
+        return self._file(row)
 
     def _file(self, row: dict[str, Any]) -> DataFile:
         bounds = {}
