@@ -50,6 +50,12 @@ PLAIN = "t: {to: kafka, topic: plain, transactions: false, guarantee: at_least_o
         ("{to: postgres, table: t, guarantee: exactly_once}", "promised is effectively_once"),
         ("{to: iceberg, table: n.t, guarantee: exactly_once}", "promised is effectively_once"),
         ("{to: iceberg, table: t, guarantee: effectively_once}", r"write namespace\.table"),
+        ("{to: iceberg, table: n.t, files: served, guarantee: exactly_once}", "promised is effectively_once"),
+        ("{to: iceberg, table: n.t, files: ledger, guarantee: effectively_once}", "files"),
+        (
+            "{to: iceberg, table: n.t, files: served, rows: newest, guarantee: effectively_once}",
+            "rows: newest needs files of its own",
+        ),
         ("{to: iceberg, table: n.t, catalog: '../x', guarantee: effectively_once}", "catalog"),
         ("{to: kafka, topic: flights, guarantee: exactly_once}", "would feed itself"),
         ("{to: kafka, topic: rivertwice-positions, guarantee: exactly_once}", "rivertwice's own"),
