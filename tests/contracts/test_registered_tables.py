@@ -12,6 +12,7 @@ from homes.delivery import fill
 from rivertwice.storage.table_care import TableCare
 
 
+@pytest.mark.long
 @pytest.mark.proves("howto-delivery.md#without-a-copy")
 def test_a_table_in_an_object_store_is_read_through_a_catalog(
     best_s3: World, tmp_path, monkeypatch: pytest.MonkeyPatch

@@ -30,7 +30,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, *words: str) -> list[str]:
 def test_each_option_adds_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     usual = ["java", "broker jars", "connector jars"]
     assert asked(monkeypatch, "setup") == [*usual, "class archive"]
-    assert asked(monkeypatch, "setup", "--dev") == [*usual, "Connect jars", "class archive"]
+    assert asked(monkeypatch, "setup", "--dev") == [*usual, "Connect jars", "Iceberg jars", "class archive"]
 
 
 def test_the_first_step_that_fails_ends_set_up(monkeypatch: pytest.MonkeyPatch) -> None:
