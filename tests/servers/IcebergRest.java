@@ -15,7 +15,7 @@ public class IcebergRest {
     catalog.initialize(
         "rest",
         Map.of(
-            CatalogProperties.URI, "jdbc:sqlite:" + args[1],
+            CatalogProperties.URI, "jdbc:sqlite:" + args[1] + "?busy_timeout=30000",
             "jdbc.schema-version", "V1",
             CatalogProperties.WAREHOUSE_LOCATION, args[2],
             CatalogProperties.FILE_IO_IMPL, "org.apache.iceberg.TestTables$LocalFileIO"));
