@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
+import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -108,6 +110,37 @@ def test_committed_records_are_counted_and_replayed_exactly(tmp_path: Path, brok
     run_driver_warm(settings, NAME, log)
     assert reconciled(settings)["balance"]["total"]["read"] == len(source.sent)
     assert served(settings) == closed(source.hours(), settings)
+
+
+@pytest.mark.proves("howto-stream.md#run-a-stream-by-schedule")
+def test_a_run_to_the_logs_end_waits_for_no_open_transaction_and_for_no_pause(
+    tmp_path: Path, broker: BrokerInfo, topic: str
+) -> None:
+    settings, log = make(tmp_path, broker, topic), tmp_path / "driver.log"
+    home, records = settings.pipeline(NAME), keyed_backlog(21, 200, days=1, late_share=0)
+    source = TransactionalSource(settings, topic, 21)
+    source.send(records[:100])
+    with source.holding(records[100:110]):
+        run_driver_warm(settings, NAME, log)
+        assert sum(row.read for row in path_ledger(home)) == 100
+        run_driver_warm(settings, NAME, log)  # nothing new can be read, so it ends
+    over = threading.Event()
+
+    def send_on() -> None:
+        for record in itertools.cycle(records):
+            source.send([record])
+            if over.wait(0.05):
+                return
+
+    sending = threading.Thread(target=send_on)
+    sending.start()
+    try:
+        run_driver_warm(settings, NAME, log)  # ends although records come without a pause
+    finally:
+        over.set()
+        sending.join()
+    run_driver_warm(settings, NAME, log)
+    assert sum(row.read for row in path_ledger(home)) == len(source.sent)
 
 
 READER_YAML = """\

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from rivertwice.core.instants import from_ms, to_iso
 from rivertwice.core.settings import Settings
@@ -38,6 +39,14 @@ class TransactionalSource:
                 self._producer.abort_transaction(30)
                 self.aborted += len(lost)
             at += size
+        self.sent += records
+
+    @contextmanager
+    def holding(self, records: Sequence[Keyed]) -> Iterator[None]:
+        """Send records in a transaction that is open for as long as the block lasts, and is committed then."""
+        self._in_transaction(records)
+        yield
+        self._producer.commit_transaction(30)
         self.sent += records
 
     def _in_transaction(self, records: Sequence[Keyed]) -> None:

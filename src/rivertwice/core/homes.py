@@ -295,6 +295,11 @@ class PipelineHome:
         return self.root / "intent.json"
 
     @property
+    def asked_run(self) -> Path:
+        """The newest request for a run of a stream by schedule."""
+        return self.root / "asked_run.json"
+
+    @property
     def heartbeat(self) -> Path:
         """The driver's last report about itself."""
         return self.root / "heartbeat.json"

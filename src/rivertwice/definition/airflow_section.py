@@ -153,7 +153,7 @@ class SparkResources(Strict):
         return {**self.conf, **{setting: str(value) for setting, value in named.items() if value is not None}}
 
 
-DagVerb = Literal["care", "reconcile", "backfill", "operate"]
+DagVerb = Literal["care", "reconcile", "backfill", "operate", "stream"]
 DAG_VERBS: tuple[DagVerb, ...] = get_args(DagVerb)
 
 

@@ -233,6 +233,7 @@ def lint_definition(
         *(retention_finding(definition, topic, facts) for topic, facts in topics.items()),
         *(partitions_finding(definition, topic, facts) for topic, facts in topics.items()),
         *(skew_finding(definition, topic, facts) for topic, facts in topics.items()),
+        *_by_schedule(definition),
         _ambiguous(definition),
         lint.errors(definition, verdict),
         lint.fit(definition),
@@ -287,6 +288,22 @@ def _unsafe_sinks(definition: Definition) -> LintFinding:
         "let the receiver set, not add: take each Idempotency-Key once, or keep rows by their key; "
         f"`rivertwice deliver status {definition.name}` shows what was tried again",
     )
+
+
+def _by_schedule(definition: Definition) -> list[LintFinding]:
+    """Return when rows of a stream by schedule come; nothing of one that runs all the time."""
+    pins, check = definition.stream, "results between two runs"
+    if pins.runs_at is None:
+        return []
+    when = pins.runs_at if not pins.assets else f"{pins.runs_at}, and events of {', '.join(pins.assets)}"
+    text = (
+        f"by schedule ({when}): a window's rows come with the first run that reads a record beyond its end and the watermark; the "
+        "last windows stay open until then, and nothing of them is lost"
+    )
+    if pins.trigger_seconds:
+        unused = f"{text}; a run reads as fast as it can, so stream.trigger is not used"
+        return [LintFinding(check, LintLevel.WARNS, unused, "remove stream.trigger")]
+    return [LintFinding(check, LintLevel.HOLDS, text)]
 
 
 def _schema_ids(definition: Definition) -> list[LintFinding]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
+from rivertwice.definition.airflow_section import NO_SCHEDULE, Schedule
 from rivertwice.definition.parts import Duration, Strict
 
 NO_TIME = timedelta(0)
@@ -15,7 +17,7 @@ LEAST_RECOVERY = timedelta(minutes=1)
 
 
 class StreamPins(Strict):
-    """Settings that shape the checkpoint, most of which cannot change during a timeline's life, and the recovery objective."""
+    """Settings that shape the checkpoint, most of which cannot change during a timeline's life, when the driver runs, and the recovery objective."""
 
     max_offsets_per_trigger: int = Field(default=10_000, ge=1, description="Records per micro-batch, at most.")
     load_batch: int = Field(
@@ -65,6 +67,22 @@ class StreamPins(Strict):
         "it the driver has its own. It touches no result and no fingerprint.",
     )
 
+    mode: Literal["continuous", "scheduled"] = Field(
+        default="continuous",
+        description="continuous: a driver runs all the time; scheduled: one starts at each tick of the schedule, reads to the log's end and "
+        "ends. It touches no result and no fingerprint.",
+    )
+
+    schedule: Schedule | None = Field(
+        default=None, description="With mode scheduled: when stream__P starts a run; cron in UTC, a duration, or none."
+    )
+
+    assets: list[Annotated[str, Field(min_length=1, max_length=1500)]] = Field(
+        default=[],
+        max_length=20,
+        description="With mode scheduled: names or URIs of Airflow's assets; an event of any of them starts a run of stream__P, too.",
+    )
+
     @field_validator("catch_up_share")
     @classmethod
     def _require_share(cls, value: float) -> float:
@@ -93,6 +111,27 @@ class StreamPins(Strict):
             message = "a driver takes a quarter of a minute to start, so it would mostly start and end; write '1 minute' or more"
             raise ValueError(message)
         return value
+
+    @model_validator(mode="after")
+    def _require_one_mode(self) -> Self:
+        if self.mode == "scheduled":
+            if self.schedule is None and not self.assets:
+                message = "mode scheduled has no schedule; write one ('*/15 * * * *', '1 hour'), assets that start a run, or schedule: none"
+                raise ValueError(message)
+            if self.hibernate is not None:
+                message = (
+                    "a driver that runs by schedule ends at the log's end, so it does not hibernate; remove hibernate"
+                )
+                raise ValueError(message)
+        elif self.schedule is not None or self.assets:
+            message = "schedule and assets are for mode scheduled; add mode: scheduled, or remove them"
+            raise ValueError(message)
+        return self
+
+    @property
+    def runs_at(self) -> str | None:
+        """The schedule of its runs, `none` if only assets or people start them; None: its driver runs all the time."""
+        return (self.schedule or NO_SCHEDULE) if self.mode == "scheduled" else None
 
     @property
     def trigger_seconds(self) -> float:

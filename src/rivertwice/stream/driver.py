@@ -1,7 +1,8 @@
 """The streaming driver: one process per pipeline, started by the agent, never by a task of Airflow.
 
 Usage: python -m rivertwice.stream.driver --pipeline NAME [--until-end | --catch-up GOAL]
-It drains at a batch boundary on SIGTERM or while the marker file `drain` exists, and exits 0. Every other end writes
+It drains at a batch boundary on SIGTERM or while the marker file `drain` exists, and exits 0. So it does once it has read to the log's end,
+with --until-end or by the definition's `stream.mode: scheduled`: what the log had at the start, and one batch more to close windows. Every other end writes
 `exit.json` with a class and exits 1.
 """
 
@@ -30,13 +31,13 @@ from rivertwice.engine import (
     watermark_confs,
     with_buckets,
 )
-from rivertwice.log import archive_stream, kafka, marks_from_plain
+from rivertwice.log import StoredOffsets, archive_stream, kafka, marks_from_plain
 from rivertwice.stream.begin import FIRST, begin_again, describe_added, require_checked, resolve_timeline
 from rivertwice.stream.checkpoint import Goal, covers, is_asked_to_drain, partitions_of
 from rivertwice.stream.damage import check_checkpoint, newest_rows_of_run, sweep_unplanned
 from rivertwice.stream.failures import DRAINED, FORK, POISON, RETENTION, STORE, UNKNOWN, classify_failure
 from rivertwice.stream.gaps import added_partitions, check_reach, explain_loss, reads_on_from_archive
-from rivertwice.stream.heartbeat import HeartbeatThread
+from rivertwice.stream.heartbeat import HeartbeatThread, LogEnds, lag_of
 from rivertwice.stream.lease import Lease, acquire_lease
 from rivertwice.stream.load_stage import Stage, hold_for_watermark, plan_stage, write_initial_offsets
 from rivertwice.stream.placing import Placing
@@ -212,6 +213,10 @@ class Driver:
         self._home: PipelineHome = settings.pipeline(definition.name)
         self._lease = lease
         self._until_end = until_end
+        self._log_end: LogEnds = {}
+        self._has_read_end = False
+        self.at_end = False
+        """Whether it ended by itself, once it had read to the log's end."""
         self._goal = goal
         self._group = None if own_jvm or goal is not None or not self._home.serves else definition.stream.group
         self._is_quiet = True
@@ -247,6 +252,8 @@ class Driver:
         checkpoint = self._home.checkpoint(line.timeline)
         context = DriverContext(self._home, self._definition, line, bundle.id, checkpoint, self._lease, utc_now)
         load = StreamLoad.load(self._home)
+        if self._until_end:
+            self._log_end = {topic: kafka.stable_ends(self._settings, topic) for topic in self._definition.topics}
         while not self.heartbeat.draining.is_set():
             stage = plan_stage(self._settings, context, load)
             self._start(spark, replace(context, definition=stage.definition), stage)
@@ -352,7 +359,7 @@ class Driver:
                 .queryName(self._definition.name)
                 .option("checkpointLocation", str(context.checkpoint))
                 .trigger(
-                    processingTime=f"{0 if stage.ends_by_itself else self._definition.stream.trigger_seconds} seconds"
+                    processingTime=f"{0 if stage.ends_by_itself or self._until_end else self._definition.stream.trigger_seconds} seconds"
                 )
                 .foreachBatch(write_batch)
                 .start()
@@ -466,6 +473,9 @@ class Driver:
 
     def _committed(self, row: LedgerRow) -> None:
         self.heartbeat.committed(row)
+        if self._until_end and self._has_read_end:
+            self._leave_at_end()  # records that come without a pause must not keep it running
+        self._has_read_end = self._until_end and self._covers_end(row.end_offsets)
         if self._goal is not None and self._goal.is_reached_by(row.end_offsets, row.batch_watermark_ms):
             self.heartbeat.draining.set()
         _log.info(
@@ -476,6 +486,15 @@ class Driver:
             row.emitted,
             row.batch_watermark_ms,
         )
+
+    def _covers_end(self, position: StoredOffsets) -> bool:
+        """Say whether what the log had at the start is read; an open transaction is not waited for."""
+        return lag_of(position, self._log_end) == 0
+
+    def _leave_at_end(self) -> None:
+        if not self.heartbeat.draining.is_set():
+            self.at_end = True
+            self.heartbeat.draining.set()
 
     def _stay(self, query: StreamingQuery, stage: Stage) -> None:
         quiet, seldom = QuietClock(), False
@@ -497,8 +516,12 @@ class Driver:
                 set_polling(query._jsq.streamingQuery(), _ASKS_SELDOM_MS if seldom else _ASKS_MS)
             self._is_quiet = quiet.is_quiet
             self.heartbeat.say("idle" if quiet.is_quiet else "running")
-            if self._until_end and quiet_s > 1.0 and self.heartbeat.caught_up():
-                self.heartbeat.draining.set()
+            if (
+                self._until_end
+                and quiet_s > 1.0
+                and (self._covers_end(self.heartbeat.beat.end_offsets) or self.heartbeat.caught_up())
+            ):
+                self._leave_at_end()
             if self._goal and quiet_s > _QUIET_S and covers(self.heartbeat.beat.end_offsets, self._goal.offsets):
                 self.heartbeat.draining.set()  # no record is left that could raise the watermark
             is_ending = self._ending.is_set() or self.heartbeat.draining.is_set()
@@ -532,7 +555,8 @@ def main(argv: list[str] | None = None) -> int:
         _log.exception("the stream of %s did not start", arguments.pipeline)
         Exit(0, utc_now(), classify_failure(error), str(error)[:4000], clean=False).save(home)
         return 1
-    driver = Driver(settings, bundle, lease, until_end=arguments.until_end, goal=goal, own_jvm=arguments.own_jvm)
+    until_end = arguments.until_end or (goal is None and bundle.definition.stream.runs_at is not None)
+    driver = Driver(settings, bundle, lease, until_end=until_end, goal=goal, own_jvm=arguments.own_jvm)
     signal.signal(signal.SIGTERM, lambda *_: driver.heartbeat.draining.set())
     signal.signal(signal.SIGINT, lambda *_: driver.heartbeat.draining.set())
     try:
@@ -545,7 +569,8 @@ def main(argv: list[str] | None = None) -> int:
         driver.heartbeat.finish("failed")
         lease.release()
         return 1
-    Exit(lease.epoch, utc_now(), DRAINED, "drained at a batch boundary", clean=True).save(home)
+    said = "read to the end of the log" if driver.at_end else "drained at a batch boundary"
+    Exit(lease.epoch, utc_now(), DRAINED, said, clean=True, at_end=driver.at_end).save(home)
     driver.heartbeat.finish("stopped")
     lease.release()
     return 0

@@ -15,11 +15,16 @@ DESIRED = ("running", "stopped")
 
 @dataclass(frozen=True)
 class Intent:
-    """What a person or a DAG wants: the stream running or stopped."""
+    """What a person or a DAG wants: the stream running or stopped.
+
+    Attributes:
+        run_asked_at: of a stream by schedule: when a run to the log's end was last asked for; None: never.
+    """
 
     desired: str
     by: str
     updated_at: datetime
+    run_asked_at: datetime | None = None
 
     @classmethod
     def load(cls, home: PipelineHome) -> Intent | None:
@@ -27,7 +32,23 @@ class Intent:
         data = read_json(home.intent)
         if data is None:
             return None
-        return cls(desired=data["desired"], by=data["by"], updated_at=parse_iso(data["updated_at"]))
+        asked = read_json(home.asked_run)
+        return cls(
+            desired=data["desired"],
+            by=data["by"],
+            updated_at=parse_iso(data["updated_at"]),
+            run_asked_at=None if asked is None else parse_iso(asked["at"]),
+        )
+
+    @staticmethod
+    def ask_run(home: PipelineHome, by: str, now: datetime) -> None:
+        """Ask for a run of a stream by schedule; the agent starts it once the desired state is running."""
+        replace_json(home.asked_run, {"format": FORMAT, "at": to_iso(now), "by": by})
+
+    @property
+    def asked_at(self) -> datetime:
+        """When a start or a run was last asked for."""
+        return self.updated_at if self.run_asked_at is None else max(self.updated_at, self.run_asked_at)
 
 
 @dataclass(frozen=True)
@@ -92,13 +113,18 @@ class Heartbeat:
 
 @dataclass(frozen=True)
 class Exit:
-    """Why a driver ended; `failure` is one of the classes in `stream.failures`, `drained` when clean."""
+    """Why a driver ended; `failure` is one of the classes in `stream.failures`, `drained` when clean.
+
+    Attributes:
+        at_end: it ended by itself, once it had read what the log had at its start.
+    """
 
     epoch: int
     at: datetime
     failure: str
     message: str
     clean: bool
+    at_end: bool = False
 
     def save(self, home: PipelineHome) -> None:
         """Record why the driver ended."""
@@ -111,6 +137,7 @@ class Exit:
                 "class": self.failure,
                 "message": self.message,
                 "clean": self.clean,
+                **({"at_end": True} if self.at_end else {}),
             },
         )
 
@@ -126,6 +153,7 @@ class Exit:
             failure=data["class"],
             message=data["message"],
             clean=data["clean"],
+            at_end=data.get("at_end", False),
         )
 
 

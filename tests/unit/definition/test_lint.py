@@ -22,6 +22,7 @@ from rivertwice.definition.lint_finding import LintFinding, LintLevel, TopicFact
 from rivertwice.definition.model import Definition
 from rivertwice.definition.parts import OutputColumn
 from rivertwice.definition.source import Source
+from rivertwice.definition.stream_pins import StreamPins
 from rivertwice.engine.checked import CheckReport, Judgement
 
 LAB = load_definition(DEFINITION)
@@ -282,3 +283,18 @@ def test_the_contract_says_what_is_promised_in_the_definitions_own_numbers() -> 
     assert contract["watermark"].startswith("20 seconds behind")
     assert contract["lateness"].startswith("drop; alert above")
     assert contract_of(changed(compare=False))["comparison"] == "none (compare: false)"
+
+
+@pytest.mark.parametrize(
+    ("stream", "state", "said"),
+    [
+        ({"mode": "scheduled", "schedule": "1 hour"}, LintLevel.HOLDS, "by schedule (1 hour): a window's rows come with"),
+        ({"mode": "scheduled", "assets": ["landing"]}, LintLevel.HOLDS, "by schedule (none, and events of landing)"),
+        ({"mode": "scheduled", "schedule": "1 hour", "trigger": "10 s"}, LintLevel.WARNS, "stream.trigger is not used"),
+    ],
+)
+def test_when_rows_of_a_stream_by_schedule_come_is_said(stream: dict[str, object], state: str, said: str) -> None:
+    finding = found(changed(stream=StreamPins.model_validate(stream)))["results between two runs"]
+    assert finding.state == state
+    assert said in finding.told
+    assert "results between two runs" not in found()
