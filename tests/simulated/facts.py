@@ -40,7 +40,7 @@ STREAM = StreamView(
     driver=DriverView(4711, 7), timeline="t1", batch=120, watermark=WATERMARK, lag=4, lag_at=NOW, lag_age_s=1.0, rows_per_s=60.0,
     arriving_per_s=50.0, catch_up_s=0.1, placed_until=None, heartbeat_age_s=0.4, exit=None, failures=0, consecutive_failures=0,
     is_backing_off=False, next_attempt=None, given_up=None, agent_action=None, sequence=3, serves=True,
-    served=ServedEnd("t1", 120, WATERMARK, WATERMARK, is_current=True), unread=None,
+    served=ServedEnd("t1", 120, WATERMARK, WATERMARK, is_current=True), unread=None, by_schedule=None,
 )  # fmt: skip
 VERDICT = RunVerdict(
     "rc-1", ago(minutes=20), "t1", 118, 3, served={"AGREES": 400, "OPEN": 3}, stream={"AGREES": 400, "OPEN": 3},

@@ -31,7 +31,8 @@ from rivertwice.agent.alert_sender import SenderThread
 from rivertwice.agent.alerting import AlertKeeper, AlertScan, end_stream_alerts
 from rivertwice.agent.archiver import RetentionKeeper
 from rivertwice.agent.backoff import needs_own_jvm
-from rivertwice.agent.decide import Action, ActionKind, Observed, Quiet, decide, runs_as_wanted
+from rivertwice.agent.by_schedule import Plan, Run, is_open
+from rivertwice.agent.decide import BY_SCHEDULE, QUEUED, Action, ActionKind, Observed, Quiet, decide, runs_as_wanted
 from rivertwice.agent.delivery import DeliveryKeeper
 from rivertwice.agent.disk import DiskWatch
 from rivertwice.agent.drain import drain_all, end_fast_paths
@@ -68,6 +69,7 @@ from rivertwice.core import (
     utc_now,
 )
 from rivertwice.deliver import tables_behind
+from rivertwice.definition import load_draft
 from rivertwice.storage import replace_json
 from rivertwice.timeline import Intent, UpkeepState, keep_up_if_due
 
@@ -126,6 +128,8 @@ LOG = logging.getLogger(__name__)
 FORMAT = 1
 PASS_S = 0.5
 BEAT_S = 1.0
+ALONE_AT_ONCE = max(1, (os.cpu_count() or 1) // 2)
+"""Runs by schedule of streams without a group that may be at work at a time; of a group it is one."""
 
 
 def supervised_names(settings: Settings) -> list[str]:
@@ -149,6 +153,7 @@ class Agent:
         self._memories: dict[str, Memory] = {}
         self._positions: dict[str, tuple[tuple[str, int | None], datetime]] = {}
         self._spoken: dict[str, tuple[ActionKind, str]] = {}
+        self._plans: dict[str, tuple[tuple[int, int], Plan | None]] = {}
         self._broken_names: dict[str, str] = {}
         self.actions: dict[str, Action] = {}
 
@@ -184,15 +189,20 @@ class Agent:
             LOG.info("%s: driver pid %s ended (%s): %s", name, ended.driver.pid, ended.failure, ended.message)
             save_memory(settings, name, memory)
         memory = self._end_fall_back(name, memory, now)
+        planned = self._plan_of(name, memory, now)
+        if planned != memory.plan:
+            memory = replace(memory, plan=planned)
+            save_memory(settings, name, memory)
         if memory.asleep_since is not None and observed.drain is not None and observed.drain.held:
             memory = replace(memory, asleep_since=None)  # an operation changes where the stream is
             save_memory(settings, name, memory)
         look = self._look_at(name)
         quiet = None if look is None else Quiet(look.hibernate, look.measures.lag_records, look.at)
-        observed = replace(observed, memory=memory, quiet=quiet)
+        intent = Intent.load(home)
+        observed = replace(observed, memory=memory, quiet=quiet, ahead=self._find_ahead(name, memory, intent))
         self._memories[name] = memory
         self._track(name, observed, now)
-        action = decide(Intent.load(home), observed, now)
+        action = decide(intent, observed, now)
         end_stream_alerts(settings, name, action, runs_as_wanted(action, observed), now)
         if action.kind is ActionKind.WAIT:
             self._say_once(name, action, now)
@@ -200,6 +210,9 @@ class Agent:
                 home.drain.unlink(missing_ok=True)
             return action
         memory = replace(memory, intended=Intended(str(action.kind), action.reason, now, done=False))
+        if action.kind is ActionKind.START and memory.plan is not None and intent is not None:
+            # Before the start: an agent that dies in between makes the run again.
+            memory = replace(memory, run=Run.begin(memory.run, intent, now))
         save_memory(settings, name, memory)
         memory = self._act(name, action, observed, memory, now)
         if memory.intended is not None:
@@ -208,6 +221,53 @@ class Agent:
         self._memories[name] = memory
         self._spoken[name] = (action.kind, action.reason)
         return action
+
+    def _plan_of(self, name: str, memory: Memory, now: datetime) -> Plan | None:
+        """Return whether the definition lets the stream run by schedule; one that cannot be read leaves it as it was."""
+        folder = self._settings.definition_folder(name)
+        try:
+            stat = (folder / "pipeline.yaml").stat()
+            seen = (stat.st_mtime_ns, stat.st_size)
+            if name not in self._plans or self._plans[name][0] != seen:
+                pins = load_draft(folder).stream
+                plan = None if pins.runs_at is None else Plan(pins.runs_at, pins.group, now)
+                self._plans[name] = (seen, plan)
+        except (OSError, RivertwiceError):
+            return memory.plan
+        plan, known = self._plans[name][1], memory.plan
+        if plan is not None and known is not None and (plan.schedule, plan.group) == (known.schedule, known.group):
+            return known
+        return plan
+
+    def _find_ahead(self, name: str, memory: Memory, intent: Intent | None) -> str | None:
+        """Return the stream whose run comes before this one's: streams by schedule run in turn, the first that was asked for first."""
+        if memory.plan is None or intent is None or not is_open(intent, memory.run):
+            return None
+        group = memory.plan.group
+        others = {
+            other: each
+            for other, each in sorted(self._memories.items())
+            if other != name and each.plan is not None and each.plan.group == group
+        }
+        at_work = [other for other, each in others.items() if each.driver is not None]
+        free = (1 if group else ALONE_AT_ONCE) - len(at_work)
+        if free <= 0:
+            return at_work[0]
+        before = [other for other, each in others.items() if self._waits(other, each, intent.asked_at)]
+        return before[0] if len(before) >= free else None
+
+    def _waits(self, name: str, memory: Memory, before: datetime) -> bool:
+        """Say whether a run was asked for before an instant and could start now; one in its backoff lets the others go first."""
+        action = self.actions.get(name)
+        if action is None or not action.reason.startswith((BY_SCHEDULE, QUEUED)):
+            return False
+        intent = Intent.load(self._settings.pipeline(name))
+        return (
+            intent is not None
+            and intent.desired == "running"
+            and is_open(intent, memory.run)
+            and intent.asked_at < before
+        )
 
     def _act(self, name: str, action: Action, observed: Observed, memory: Memory, now: datetime) -> Memory:
         settings = self._settings

@@ -48,6 +48,7 @@ STREAM_KINDS: Mapping[str, AlertKind] = {
         "served numbers are the same: the stream was resumed from a proved savepoint and computes again what came after it",
         ("savepoint", "list", PIPELINE),
     ),
+    "run_missed": AlertKind(_OLD, ("start", PIPELINE, "--once")),
     "given_up": AlertKind(_OLD, _STATUS),
     "driver_down": AlertKind(_OLD, _STATUS),
     "killed": AlertKind(_OLD, _STATUS),

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from rivertwice.agent.by_schedule import is_answered
 from rivertwice.agent.launch import agent_status
 from rivertwice.agent.memory import load_memory
 from rivertwice.core import Settings
@@ -39,6 +40,7 @@ class StreamLook:
         desired: the desired state; None: none was recorded.
         given_up: why the agent gave the stream up since the wait began; None: it did not.
         epoch: of the living driver; None: no driver is running.
+        ran: of a stream by schedule: whether a run that began since the wait did has read to the log's end; None: it runs all the time.
         rises: whether the batch after the last committed one raises the watermark, by the ledger; None: it was not looked up.
     """
 
@@ -47,6 +49,7 @@ class StreamLook:
     given_up: str | None
     epoch: int | None
     beat: Heartbeat | None
+    ran: bool | None = None
     rises: bool | None = None
 
 
@@ -84,6 +87,8 @@ def decide_wait(wait: Wait, seen: StreamLook) -> Wait:
     if seen.epoch is None and not seen.has_agent:
         return _failed(wait, "no driver and no agent is running")
     beat = seen.beat
+    if beat is not None and seen.ran:
+        return Wait(wait.ends, (beat.timeline, beat.batch), state=WaitState.CAUGHT_UP)
     if beat is None or not has_read(seen, wait.ends):
         return Wait(wait.ends)
     at = (beat.timeline, beat.batch)
@@ -97,6 +102,7 @@ def decide_wait(wait: Wait, seen: StreamLook) -> Wait:
         or (beat.batch_s is None and beat.state == "idle")  # a driver that finds nothing to read runs no batch
         or (quiet_since is not None and beat.at - quiet_since >= QUIET)
     )
+    has_settled = has_settled and seen.ran is None  # a run by schedule says itself when it has
     return Wait(wait.ends, covered, quiet_since, WaitState.CAUGHT_UP if has_settled else WaitState.WAITS)
 
 
@@ -116,6 +122,7 @@ def look(settings: Settings, definition: Definition, wait: Wait, asked_at: datet
         given_up=given_up,
         epoch=None if owner is None else owner.epoch,
         beat=beat,
+        ran=None if memory.plan is None else is_answered(memory.run, asked_at),
     )
     if beat is None or beat.batch_s is None or not has_read(seen, wait.ends):
         return seen

@@ -23,6 +23,7 @@ from rivertwice.agent.backoff import (
     lease_losses,
     next_attempt,
 )
+from rivertwice.agent.by_schedule import describe, is_open, missed_since
 from rivertwice.agent.memory import CONTENDED, DIED, FULL, REFUSED, RESTORED, DriverRef, Memory
 from rivertwice.core import to_iso
 from rivertwice.timeline import Heartbeat, Intent
@@ -34,8 +35,9 @@ DRAIN_SLOW_AFTER = timedelta(seconds=300)
 UNRECORDED_START = timedelta(seconds=30)
 FALL_BACKS = 3  # processes of one fall-back; each continues where the one that was killed stopped
 BETWEEN_STARTS = timedelta(seconds=2)
-STOPPED, ASLEEP = "stopped, as desired", "hibernates"
+STOPPED, ASLEEP, BY_SCHEDULE = "stopped, as desired", "hibernates", "by schedule"
 """How the reasons of a stream begin that is at rest as it should be."""
+QUEUED, MISSED = "waits for its turn", "run_missed"
 
 
 class ActionKind(StrEnum):
@@ -108,6 +110,7 @@ class Observed:
         position_since: when the agent first saw the last committed batch that the heartbeat reports.
         restoring: pid of the agent's own fall-back while its process lives.
         quiet: the newest look at the log; None: there was none yet.
+        ahead: of a stream by schedule: the stream whose run comes before its own; None: it has its turn.
     """
 
     owner: DriverRef | None
@@ -119,6 +122,7 @@ class Observed:
     position_since: datetime | None = None
     restoring: int | None = None
     quiet: Quiet | None = None
+    ahead: str | None = None
 
 
 def decide(desired: Intent | None, observed: Observed, now: datetime, policy: BackoffPolicy = DEFAULT_POLICY) -> Action:
@@ -142,7 +146,7 @@ def runs_as_wanted(action: Action, observed: Observed) -> bool:
     """Say whether the stream is in its desired state: a driver owns it and nothing is paged, or it is stopped and none is running."""
     if action.kind is not ActionKind.WAIT or action.lasts:
         return False
-    return observed.owner is not None or action.reason.startswith((STOPPED, ASLEEP))
+    return observed.owner is not None or action.reason.startswith((STOPPED, ASLEEP, BY_SCHEDULE))
 
 
 def _decide_stopped(live: DriverRef | None, observed: Observed, now: datetime) -> Action:
@@ -161,6 +165,10 @@ def _decide_owned(owner: DriverRef, observed: Observed, now: datetime) -> Action
     known = observed.memory.driver
     if known is None or (known.pid, known.pid_started, known.epoch) != (owner.pid, owner.pid_started, owner.epoch):
         return Action(ActionKind.ADOPT, f"driver pid {owner.pid} holds the lease with epoch {owner.epoch}")
+    if _is_no_run(observed):
+        return Action(
+            ActionKind.DRAIN, f"stream.mode is scheduled, but driver pid {owner.pid} is not a run of the schedule"
+        )
     beat = observed.heartbeat
     last_sign = owner.since if beat is None or beat.epoch != owner.epoch else max(beat.at, owner.since)
     silence = now - last_sign
@@ -182,6 +190,13 @@ def _decide_owned(owner: DriverRef, observed: Observed, now: datetime) -> Action
         minutes = _minutes(now - max(since or now, owner.since))
         return Action(ActionKind.HIBERNATE, f"no record came for {minutes}, so the driver ends until one comes")
     return Action(ActionKind.WAIT, f"driver pid {owner.pid} runs with epoch {owner.epoch}")
+
+
+def _is_no_run(observed: Observed) -> bool:
+    """Say whether the driver of a stream by schedule was started before the stream was one, or by somebody else."""
+    run = observed.memory.run
+    is_run = observed.memory.plan is None or (run is not None and run.ended_at is None)
+    return not is_run and observed.drain is None
 
 
 def _may_hibernate(owner: DriverRef, observed: Observed, now: datetime) -> bool:
@@ -213,10 +228,14 @@ def _decide_absent(desired: Intent, observed: Observed, now: datetime, policy: B
     at_rest = _decide_held(observed) or _decide_asleep(desired, observed)
     if at_rest is not None:
         return at_rest
-    if memory.broken_at is not None:
-        if desired.updated_at > memory.broken_at or memory.broken_at > now:  # the clock was set back: asks look older
-            return Action(ActionKind.START, f"asked again by {desired.by} after: {memory.broken_because}")
+    was_set_back = memory.broken_at is not None and memory.broken_at > now  # the clock: later requests look older
+    if memory.broken_at is not None and desired.asked_at <= memory.broken_at and not was_set_back:
         return Action(ActionKind.WAIT, f"not retried until a new start is requested: {memory.broken_because}")
+    at_rest = _decide_by_schedule(desired, observed, now)
+    if at_rest is not None:
+        return at_rest
+    if memory.broken_at is not None:
+        return Action(ActionKind.START, f"asked again by {desired.by} after: {memory.broken_because}")
     if not observed.defined:
         return Action(ActionKind.STOP_AND_PAGE, "the project has no definition of this pipeline", page="undefined")
     if _start_may_be_under_way(memory, now):
@@ -233,7 +252,12 @@ def _decide_absent(desired: Intent, observed: Observed, now: datetime, policy: B
     allowed = _start_allowed_at(memory, policy, now)
     if allowed is not None and now < allowed:
         return Action(ActionKind.WAIT, f"backoff until {to_iso(allowed)} after {_last(memory)}")
-    return Action(ActionKind.START, f"the desired state is running, but no driver is running{_after(memory)}")
+    why = (
+        "the desired state is running, but no driver is running"
+        if memory.plan is None
+        else "a run by schedule was asked for"
+    )
+    return Action(ActionKind.START, f"{why}{_after(memory)}")
 
 
 def _decide_held(observed: Observed) -> Action | None:
@@ -263,6 +287,22 @@ def _decide_asleep(desired: Intent, observed: Observed) -> Action | None:
     return Action(
         ActionKind.WAIT, f"{ASLEEP} since {to_iso(since)}: no record came; the log is looked at every half minute"
     )
+
+
+def _decide_by_schedule(desired: Intent, observed: Observed, now: datetime) -> Action | None:
+    """Return what to do about a stream by schedule that has no run to make now; None: a driver is to run."""
+    plan, run = observed.memory.plan, observed.memory.run
+    if plan is None:
+        return None
+    if is_open(desired, run):
+        if observed.ahead is None:
+            return None
+        return Action(ActionKind.WAIT, f"{QUEUED}: {observed.ahead} comes first")
+    missed = missed_since(plan, run, desired.updated_at, now)
+    if missed is None:
+        return Action(ActionKind.WAIT, describe(plan, run, now))
+    reason = f"no run was asked for since one was due at {to_iso(missed)} ({plan.schedule}): its DAG is paused, or Airflow or cron is down"
+    return _page_once(MISSED, reason, observed.memory)
 
 
 def sleeps(desired: Intent | None, memory: Memory) -> bool:

@@ -47,7 +47,9 @@ class Measures:
         arriving_per_s, read_per_s: records added to the log, and committed, per second of the last minute.
         catch_up_s: until nothing waits any more, at this pace.
         batch_p50_s, batch_p95_s, batch_p99_s: seconds of the newest hundred batches with records.
-        latency_s: what a record that arrives now must expect at least: `lag_s`, or one median batch.
+        latency_s: what a record that arrives now must expect at least: `lag_s`, or one median batch; of a stream by schedule `overdue_s`.
+        overdue_s: of a stream by schedule: for how long a run is overdue that was not asked for, or has not read to the log's end; 0 if
+            none is. None: it runs all the time.
         backpressure_s: how long every batch has been full to `max_offsets_per_trigger`.
         checkpoint_s: from a batch's commit to the end of its checkpoint, median of the newest hundred batches.
         checkpoint_wait_s: for how long the newest committed batch has waited for its checkpoint; 0 if it has it.
@@ -92,6 +94,7 @@ class Measures:
     batch_p95_s: float | None = None
     batch_p99_s: float | None = None
     latency_s: float | None = None
+    overdue_s: float | None = None
     backpressure_s: float | None = None
     checkpoint_s: float | None = None
     checkpoint_wait_s: float | None = None

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from rivertwice.agent.by_schedule import describe, is_open, missed_since, next_due, overdue_since
 from rivertwice.agent.decide import HUNG_AFTER, sleeps
 from rivertwice.agent.memory import Memory, load_memory
-from rivertwice.core import Settings, is_alive, parse_iso
+from rivertwice.core import Settings, is_alive, parse_iso, to_iso, to_plain
 from rivertwice.storage import read_json
 from rivertwice.stream import Owner, lease_owner
 from rivertwice.timeline import Exit, Heartbeat, Intent
@@ -27,6 +28,9 @@ class Condition:
     GIVEN_UP = "given_up"
     UNRESPONSIVE = "unresponsive"
     HIBERNATING = "hibernating"
+    SCHEDULED = "scheduled"
+    QUEUED = "queued"
+    MISSED = "run_missed"
 
 
 AGENT_SILENT = timedelta(seconds=30)
@@ -40,7 +44,8 @@ class StreamObservation:
 
     Attributes:
         owner: the live process that holds the lease, or None.
-        state: starting, running, idle, draining, unresponsive, restoring, hibernating, given_up, or down.
+        state: starting, running, idle, draining, unresponsive, restoring, hibernating, scheduled (at rest between two runs), queued
+            (a run waits for its turn), given_up, or down.
         given_up: why the agent starts no driver any more, if so.
     """
 
@@ -76,6 +81,13 @@ class StreamObservation:
         beat = self.heartbeat
         if self.state == Condition.HIBERNATING:
             return Health(Condition.OK, "hibernates: no record came; the agent starts the driver when one does")
+        if self.state == Condition.SCHEDULED:
+            missed = self.missed_since(now)
+            if missed is not None:
+                return Health(Condition.MISSED, f"no run was asked for since one was due at {to_iso(missed)}")
+            return Health(Condition.OK, self.schedule_text(now))
+        if self.state == Condition.QUEUED:
+            return Health(Condition.OK, "by schedule: a run was asked for and waits for its turn")
         if self.owner is None:
             return Health(
                 Condition.DRIVER,
@@ -90,10 +102,33 @@ class StreamObservation:
             Condition.OK, "running" if beat is None else f"epoch {beat.epoch}, batch {beat.batch}, {beat.state}"
         )
 
+    def missed_since(self, now: datetime) -> datetime | None:
+        """Return when a run by schedule was due that has not begun in time; None: none was missed."""
+        plan = self.memory.plan
+        if plan is None or self.intent is None or self.state != Condition.SCHEDULED:
+            return None
+        return missed_since(plan, self.memory.run, self.intent.updated_at, now)
+
+    def overdue_since(self, now: datetime) -> datetime | None:
+        """Return by when a run by schedule should have read to the log's end and has not; None: it has, or none is due."""
+        plan = self.memory.plan
+        if plan is None or self.intent is None or self.intent.desired != "running":
+            return None
+        return overdue_since(plan, self.memory.run, self.intent.updated_at, now)
+
+    def next_run(self, now: datetime) -> datetime | None:
+        """Return when the next run by schedule is due; None: the stream runs all the time, or no schedule says it."""
+        return None if self.memory.plan is None else next_due(self.memory.plan, self.memory.run, now)
+
+    def schedule_text(self, now: datetime) -> str:
+        """Return when the next run by schedule is due and when the newest one was; empty: the stream runs all the time."""
+        return "" if self.memory.plan is None else describe(self.memory.plan, self.memory.run, now)
+
     def describe(self) -> Mapping[str, Any]:
         """Return what the asset store keeps: plain values only."""
-        beat = self.heartbeat
-        return {
+        beat, run = self.heartbeat, self.memory.run
+        by_schedule = {} if self.memory.plan is None else {"schedule": self.memory.plan.schedule, "run": to_plain(run)}
+        return by_schedule | {
             "desired": self.intent.desired if self.intent else None,
             "epoch": beat.epoch if beat else None,
             "pid": beat.pid if beat else None,
@@ -119,26 +154,34 @@ def observe_stream(settings: Settings, name: str, now: datetime) -> StreamObserv
     agent = read_json(settings.home / "agent" / "heartbeat.json")
     intent, owner, beat = Intent.load(home), lease_owner(home), Heartbeat.load(home)
     memory = load_memory(settings, name)
-    broken = memory.broken_at is not None and (intent is None or intent.updated_at <= memory.broken_at)
+    broken = memory.broken_at is not None and (intent is None or intent.asked_at <= memory.broken_at)
     return StreamObservation(
         intent=intent,
         agent_at=parse_iso(agent["at"]) if agent else None,
         owner=owner,
         heartbeat=beat,
         last_exit=Exit.load(home),
-        state=find_state(owner, beat, memory, now, given_up=broken, asleep=sleeps(intent, memory)),
+        state=find_state(owner, beat, memory, now, given_up=broken, asleep=sleeps(intent, memory), intent=intent),
         given_up=memory.broken_because if broken else None,
         memory=memory,
     )
 
 
 def find_state(
-    owner: Owner | None, beat: Heartbeat | None, memory: Memory, now: datetime, *, given_up: bool, asleep: bool
+    owner: Owner | None,
+    beat: Heartbeat | None,
+    memory: Memory,
+    now: datetime,
+    *,
+    given_up: bool,
+    asleep: bool,
+    intent: Intent | None = None,
 ) -> str:
     """Return the state of a stream, as every surface shows it.
 
     Args:
         asleep: its driver was ended because no record came.
+        intent: of a stream by schedule, which rests between its runs.
     """
     if owner is not None:
         if beat is None or beat.epoch != owner.epoch:
@@ -152,6 +195,11 @@ def find_state(
     known = memory.driver
     if known is not None and is_alive(known.pid, known.pid_started):
         return "starting"
+    if memory.plan is not None and intent is not None and intent.desired == "running":
+        if not is_open(intent, memory.run):
+            return Condition.SCHEDULED
+        if not memory.failures:
+            return Condition.QUEUED
     return Condition.HIBERNATING if asleep else "down"
 
 

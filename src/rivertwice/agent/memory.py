@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rivertwice.agent.backoff import CONTENDED_AFTER, FULL_AFTER, Failure, FailureClass, full_disk_ends, lease_losses
+from rivertwice.agent.by_schedule import Plan, Run
 from rivertwice.core import Settings, Started, parse_iso, require_pipeline, to_plain
 from rivertwice.storage import read_json, replace_json
 
@@ -47,6 +48,7 @@ class Ended:
     Attributes:
         clean: it drained and recorded that.
         position: (timeline, batch) that it last reported as committed, or None.
+        at_end: it had read what the log had at its start.
     """
 
     driver: DriverRef
@@ -54,6 +56,7 @@ class Ended:
     clean: bool
     message: str
     position: tuple[str, int] | None
+    at_end: bool = False
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,8 @@ class Memory:
         paged: pages already sent for the present driver, or for a contention that lasts.
         intended: the write-ahead record.
         asleep_since: when the driver was ended because no record came (`stream.hibernate`); None: it is to run.
+        plan: of a stream by schedule; None: its driver runs all the time.
+        run: the newest run by schedule; None: there was none.
     """
 
     driver: DriverRef | None = None
@@ -122,6 +127,8 @@ class Memory:
     intended: Intended | None = None
     fall_back: FallBack | None = None
     asleep_since: datetime | None = None
+    plan: Plan | None = None
+    run: Run | None = None
 
 
 def remember_fall_back(memory: Memory, ended: FallBackEnded) -> Memory:
@@ -146,7 +153,10 @@ def remember_end(memory: Memory, ended: Ended, now: datetime) -> Memory:
     """Return the memory after a driver's end: forgotten, and counted if it was not a clean drain. Pure."""
     forgotten = replace(memory, driver=None, paged=())
     if ended.clean:
-        return replace(forgotten, failures=(), position=ended.position or memory.position)
+        run = memory.run
+        if ended.at_end and run is not None and run.ended_at is None:
+            run = replace(run, ended_at=now)
+        return replace(forgotten, failures=(), position=ended.position or memory.position, run=run)
     progressed = ended.position is not None and ended.position != memory.position
     failure = Failure(
         at=now, failure=ended.failure, progressed=progressed, epoch=ended.driver.epoch, message=ended.message
@@ -176,6 +186,7 @@ def load_memory(settings: Settings, name: str) -> Memory:
     if data is None or data.get("format") != FORMAT:
         return Memory()
     driver, intended, fall_back = data["driver"], data["intended"], data.get("fall_back")
+    plan, run = data.get("plan"), data.get("run")
     return Memory(
         driver=None if driver is None else DriverRef(**{**driver, "since": parse_iso(driver["since"])}),
         failures=tuple(
@@ -188,6 +199,10 @@ def load_memory(settings: Settings, name: str) -> Memory:
         paged=tuple(data["paged"]),
         last_start_at=_instant(data["last_start_at"]),
         asleep_since=_instant(data.get("asleep_since")),
+        plan=None if plan is None else Plan(**{**plan, "since": parse_iso(plan["since"])}),
+        run=None
+        if run is None
+        else Run(parse_iso(run["begun_at"]), _instant(run["ended_at"]), _instant(run["before"])),
         intended=None if intended is None else Intended(**{**intended, "at": parse_iso(intended["at"])}),
         fall_back=None
         if fall_back is None

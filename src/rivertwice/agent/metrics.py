@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from rivertwice.agent.figures import BatchFigures, Measures
-from rivertwice.agent.view import PipelineView, Unreadable
+from rivertwice.agent.view import PipelineView, ScheduleView, Unreadable
 from rivertwice.core import PipelineHome, RivertwiceError, Settings, from_ms
 from rivertwice.definition import Definition, load_definition
 from rivertwice.deliver import sinks_of, view_delivery
@@ -184,10 +184,18 @@ def _from_view(name: str, view: PipelineView, now: datetime) -> Measures:
         arriving_per_s=view.arriving_per_s,
         catch_up_s=view.catch_up_s,
         failures=view.consecutive_failures,
+        overdue_s=_overdue_s(view.by_schedule, now),
         retention_left_share=None if worst is None else worst.get("left_share"),
         first_load_step=None if load is None else load.step,
         first_load_windows=None if load is None else load.windows_left,
     )
+
+
+def _overdue_s(by_schedule: ScheduleView | None, now: datetime) -> float | None:
+    if by_schedule is None:
+        return None
+    since = by_schedule.overdue_since
+    return 0.0 if since is None else (now - since).total_seconds()
 
 
 def _from_batches(
@@ -203,7 +211,9 @@ def _from_batches(
         batch_p50_s=p50,
         batch_p95_s=p95,
         batch_p99_s=p99,
-        backpressure_s=backpressure_seconds(batches, cap),
+        backpressure_s=backpressure_seconds(batches, cap)
+        if measures.overdue_s is None
+        else None,  # a run reads full batches
         disorder_s=disorder_seconds(batches),
         watermark_lag_s=(now - from_ms(batches[-1].watermark_ms)).total_seconds() if batches[-1].watermark_ms else None,
         event_lag_s=None if event_ms is None else (now - from_ms(event_ms)).total_seconds(),
@@ -368,5 +378,7 @@ def _from_quality(measures: Measures, settings: Settings, home: PipelineHome) ->
 
 def _latency(measures: Measures) -> float | None:
     """Return the least a record that arrives now must wait: how long the oldest one has waited already, or a median batch."""
+    if measures.overdue_s is not None:
+        return measures.overdue_s
     known = [seconds for seconds in (measures.lag_s, measures.batch_p50_s) if seconds is not None]
     return max(known) if measures.lag_s is not None and known else None

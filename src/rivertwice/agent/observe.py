@@ -136,6 +136,7 @@ def _end_of(home: PipelineHome, driver: DriverRef, returncode: int | None) -> En
         clean=bool(is_of_driver and record and record.clean) or failure is FailureClass.DRAINED,
         message=record.message if is_of_driver and record else _last_line(tail, returncode),
         position=position,
+        at_end=bool(is_of_driver and record and record.at_end),
     )
 
 

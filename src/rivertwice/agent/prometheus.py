@@ -174,6 +174,8 @@ def judge_alerts(measures: Measures, limits: AlertLimits) -> list[AlertState]:
 
 def _judge(rule: AlertRule, measures: Measures, limits: AlertLimits) -> AlertState:
     value = getattr(measures, rule.figure)
+    if rule.figure == "lag_records" and measures.overdue_s == 0 and value is not None:
+        value = 0  # between two runs of a schedule records wait as they should
     limit = getattr(measures, rule.limit_figure) if rule.limit_figure else limits.number(rule.limit)
     if limit is None or measures.desired != "running":
         state = OFF
@@ -191,6 +193,7 @@ def firing(states: Sequence[AlertState]) -> list[AlertState]:
 
 
 PREFIX = "rivertwice_"
+_UP = ("running", "idle", "draining", "hibernating", "scheduled", "queued")
 JOB = "rivertwice"
 """The name of the job by which Prometheus scrapes the agent."""
 # attribute of Measures, name of the metric with its base unit, help
@@ -199,6 +202,7 @@ GAUGES: tuple[tuple[str, str, str], ...] = (
     ("lag_records", "lag_records", "Records in the log beyond the committed offsets"),
     ("lag_s", "lag_seconds", "Age of the oldest record that waits, by its own timestamp"),
     ("latency_s", "latency_seconds", "What a record that arrives now must expect at least"),
+    ("overdue_s", "run_overdue_seconds", "By schedule: for how long a run is overdue; 0 if none is"),
     ("arriving_per_s", "arriving_records_per_second", "Records added to the log, last minute"),
     ("read_per_s", "read_records_per_second", "Records committed, last minute"),
     ("catch_up_s", "catch_up_seconds", "Seconds until the lag is gone at this pace"),
@@ -294,9 +298,11 @@ class MeasuresCollector(Collector):
             "quality_failing", "Expectations of the pipeline's own suite that fail", "severity", _quality_failing
         )
         yield self._batch_seconds()
-        up = GaugeMetricFamily(f"{PREFIX}up", "1 while a driver runs the stream", labels=["pipeline"])
+        up = GaugeMetricFamily(
+            f"{PREFIX}up", "1 while a driver runs the stream, or it rests as it should", labels=["pipeline"]
+        )
         for measures in self._measured:
-            up.add_metric([measures.pipeline], float(measures.state in ("running", "idle", "draining")))
+            up.add_metric([measures.pipeline], float(measures.state in _UP))
         yield up
         wanted = GaugeMetricFamily(
             f"{PREFIX}wanted", "1 while the desired state of the stream is running", labels=["pipeline"]
@@ -400,7 +406,10 @@ def alerting_rules(limits: Mapping[str, AlertLimits]) -> str:
                 rules.append(
                     {
                         "alert": f"Rivertwice{''.join(part.title() for part in rule.name.split('_'))}",
-                        "expr": f'{metric[rule.figure]}{{pipeline="{pipeline}"}} > {limit} and {PREFIX}wanted{{pipeline="{pipeline}"}} == 1',
+                        "expr": f'{metric[rule.figure]}{{pipeline="{pipeline}"}} > {limit} and {PREFIX}wanted{{pipeline="{pipeline}"}} == 1'
+                        + (
+                            f' unless {metric["overdue_s"]}{{pipeline="{pipeline}"}} == 0' if rule.name == "lag" else ""
+                        ),
                         "labels": {"severity": rule.severity, "pipeline": pipeline},
                         "annotations": {"summary": rule.meaning, "description": rule.remedy},
                     }
@@ -415,6 +424,11 @@ def _health_rules() -> Iterator[dict[str, Any]]:
             "NoDriver", f"{PREFIX}wanted == 1 and {PREFIX}up == 0", "5m", "critical",
             "the desired state is running, but no driver has run for five minutes",
             "`rivertwice status` shows the failure and the next attempt",
+        ),
+        (
+            "RunOverdue", f"{PREFIX}run_overdue_seconds > 0 and {PREFIX}wanted == 1", "1m", "critical",
+            "a run by schedule has not read to the log's end by the time that the next one was due",
+            "`rivertwice status` shows the newest run and its failure; `rivertwice start NAME --once` makes one now",
         ),
         (
             "Defect", f"{PREFIX}defects > 0", "0m", "critical",

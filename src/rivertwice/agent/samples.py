@@ -65,7 +65,7 @@ def take_sample(
     if measured is not None:
         values["state_bytes"] = measured.state_bytes
     state = observation.state if wanted or observation.state != "down" else "stopped"
-    if state == Condition.HIBERNATING:
+    if state in (Condition.HIBERNATING, Condition.SCHEDULED, Condition.QUEUED):
         state = "idle"  # a slot keeps the worst of its states, and this one is fine
     return RingSample(
         now, state, wanted, {name: float(value) for name, value in values.items() if value is not None}, parts

@@ -64,6 +64,37 @@ class ExitView:
 
 
 @dataclass(frozen=True)
+class ScheduleView:
+    """When a stream runs by schedule.
+
+    Attributes:
+        schedule: cron in UTC, a duration, or `none`: runs are asked for.
+        begun_at, ended_at: the newest run; ended_at: None: it has not read to the log's end.
+        overdue_since: by when the log should have been read to its end and was not; None: it was.
+    """
+
+    schedule: str
+    next_at: datetime | None
+    begun_at: datetime | None
+    ended_at: datetime | None
+    overdue_since: datetime | None
+
+    @classmethod
+    def of(cls, observation: StreamObservation, now: datetime) -> ScheduleView | None:
+        """Return the view; None: the stream runs all the time."""
+        plan, run = observation.memory.plan, observation.memory.run
+        if plan is None:
+            return None
+        return cls(
+            schedule=plan.schedule,
+            next_at=observation.next_run(now),
+            begun_at=None if run is None else run.begun_at,
+            ended_at=None if run is None else run.ended_at,
+            overdue_since=observation.overdue_since(now),
+        )
+
+
+@dataclass(frozen=True)
 class StreamView:
     """The desired and the observed state of a pipeline's stream. What is not known is None; nothing is guessed.
 
@@ -75,6 +106,7 @@ class StreamView:
         sequence: number of its newest entry.
         serves: false: another version of the pipeline does.
         served: up to where closed windows are in the table that readers see, and up to where they are closed.
+        by_schedule: None: the stream runs all the time.
         unread: why the sequence or the ledger cannot be read.
     """
 
@@ -107,6 +139,7 @@ class StreamView:
     serves: bool
     served: ServedEnd | Unreadable
     unread: str | None
+    by_schedule: ScheduleView | None
 
     @property
     def is_lag_fresh(self) -> bool:
@@ -125,7 +158,7 @@ class StreamView:
         """Why the lag is not known now, and what measures it; None if it is known, or nothing ever ran."""
         if self.heartbeat_age_s is None or (self.is_lag_fresh and self.state != Condition.UNRESPONSIVE):
             return None
-        if self.state == Condition.HIBERNATING:
+        if self.state in (Condition.HIBERNATING, Condition.SCHEDULED, Condition.QUEUED):
             return None  # nothing waited when it went to rest, and the agent looks at the log
         who = "no driver is running" if self.driver is None else "the driver gets no answer from Kafka"
         if self.state == Condition.UNRESPONSIVE and self.driver is not None:
@@ -308,6 +341,7 @@ def view_stream(
         serves=home.serves,
         served=readable(lambda: served_end(home)),
         unread=unread,
+        by_schedule=ScheduleView.of(observation, now),
     )
 
 

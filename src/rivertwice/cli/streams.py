@@ -25,7 +25,7 @@ from rivertwice.cli.catch_up import (
 )
 from rivertwice.cli.frame import Frame, example, pass_frame
 from rivertwice.cli.options import name_argument
-from rivertwice.core import Deadline, Measured, RequestError, ServiceError, iso_of_ms, to_plain
+from rivertwice.core import Deadline, Measured, RequestError, ServiceError, Settings, iso_of_ms, to_plain
 
 if TYPE_CHECKING:
     from rivertwice.definition import Definition
@@ -55,6 +55,9 @@ STARTED, CAUGHT_UP = "started", "caught-up"
     help="Continue after this gap (see `rivertwice admin retention`), for good.",
 )
 @click.option(
+    "--once", is_flag=True, help="By schedule: one run to the log's end, unless the stream is stopped; waits. For cron."
+)
+@click.option(
     "--from-batch", is_flag=True, help="First start only: load closed windows by batch, stream the open ones."
 )
 @asks_first("with --accept-gap the head moves to a timeline that skips records")
@@ -67,6 +70,7 @@ def start(
     until: str | None,
     timeout: int,
     accept_gap: str | None,
+    once: bool,
     from_batch: bool,
     consent: Consent,
 ) -> None:
@@ -84,6 +88,9 @@ def start(
     for that (--timeout is then the time without a new micro-batch); after an interruption the same command continues.
     Sessions, folds and several sources are loaded by the stream itself, in large batches (stream.load_batch), from the
     archive where Kafka has deleted the log's beginning.
+
+    A stream by schedule (stream.mode: scheduled) makes a run now, and from then on whenever Airflow or cron asks for one; --wait ends with
+    the run. With --once the command asks for a run, waits for it, and leaves a stream alone that somebody has stopped.
     """
     from rivertwice.core import utc_now
     from rivertwice.stream import refuse_start
@@ -96,7 +103,13 @@ def start(
         return
     frame.warn_of_copies(name)
     asked_at = utc_now()
-    until = until or (CAUGHT_UP if wait else None)
+    until = until or (CAUGHT_UP if wait or once else None)
+    if once and _is_stopped(frame, name):
+        frame.emit(
+            {"pipeline": name, "skipped": True},
+            f"{name} is stopped, so no run was made; `rivertwice start {name}` resumes its schedule",
+        )
+        return
     if accept_gap is not None and not consent.given(
         name, f"Let {name} continue after it, for good?", partial(_show_gap, frame, name, accept_gap)
     ):
@@ -113,7 +126,7 @@ def start(
         gap = go_past(settings, name, accept_gap, by="cli", now=asked_at)
         frame.progress(f"{accept_gap} is accepted: {name} continues after it on timeline {gap.timeline}")
         accepted = {"accepted": {"gap": gap.gap, "timeline": gap.timeline}}
-    wanted = want_running(frame, name, asked_at, must_run=until is not None)
+    wanted = want_running(frame, name, asked_at, must_run=until is not None, run_now=until != CAUGHT_UP)
     seen = _wait_until(frame, name, asked_at, timeout, until)
     loading = {} if unfinished is None else {"first_load": unfinished}
     frame.emit(to_plain(wanted) | to_plain(seen or {}) | accepted | loading, _running_text(name, seen))
@@ -181,8 +194,11 @@ class CaughtUp(Running):
         return replace(self, **{name: getattr(self, name) + getattr(earlier, name) for name in names})
 
 
-def want_running(frame: Frame, name: str, asked_at: datetime, *, must_run: bool) -> WantedStream:
+def want_running(frame: Frame, name: str, asked_at: datetime, *, must_run: bool, run_now: bool = True) -> WantedStream:
     """Record that the desired state is running.
+
+    Args:
+        run_now: ask for a run of a stream by schedule, too; False: a wait asks for it.
 
     Raises:
         ServiceError: it must run, and no agent is running that would start it.
@@ -192,6 +208,8 @@ def want_running(frame: Frame, name: str, asked_at: datetime, *, must_run: bool)
 
     settings = frame.settings
     intent = write_intent(settings.pipeline(name), "running", "cli", asked_at)
+    if run_now:
+        _ask_run(settings, name)
     agent = agent_status(settings)
     if agent is None:
         frame.progress("no agent is running to start it; run `rivertwice up`")
@@ -199,6 +217,35 @@ def want_running(frame: Frame, name: str, asked_at: datetime, *, must_run: bool)
             message = f"no agent is running in {settings.home}, so {name} would never start; run `rivertwice up`"
             raise ServiceError(message)
     return WantedStream(name, intent.desired, None if agent is None else agent.pid)
+
+
+def _ask_run(settings: Settings, name: str) -> datetime | None:
+    """Ask for a run, and return when that was; None: the stream runs all the time."""
+    from rivertwice.core import utc_now
+    from rivertwice.definition import load_draft
+    from rivertwice.timeline import Intent
+
+    if load_draft(settings.definition_folder(name)).stream.runs_at is None:
+        return None
+    asked_at = utc_now()
+    Intent.ask_run(settings.pipeline(name), "cli", asked_at)
+    return asked_at
+
+
+def _is_stopped(frame: Frame, name: str) -> bool:
+    """Say whether somebody stopped a stream by schedule.
+
+    Raises:
+        RequestError: it runs all the time.
+    """
+    from rivertwice.definition import load_draft
+    from rivertwice.timeline import Intent
+
+    if load_draft(frame.settings.definition_folder(name)).stream.runs_at is None:
+        message = f"--once is for a stream by schedule, and {name} runs all the time; leave --once out, or write stream: {{mode: scheduled, schedule: none}}"
+        raise RequestError(message)
+    intent = Intent.load(frame.settings.pipeline(name))
+    return intent is not None and intent.desired == "stopped"
 
 
 def _wait_until(frame: Frame, name: str, asked_at: datetime, timeout: int, until: str | None) -> Running | None:
@@ -229,6 +276,7 @@ def wait_caught_up(frame: Frame, name: str, asked_at: datetime, timeout: int) ->
     definition = load_definition(settings.definition_folder(name))
     log_ends = {topic: stable_ends(settings, topic) for topic in definition.topics}
     known = {(row.timeline, row.batch) for row in path_ledger(home)}
+    asked_at = _ask_run(settings, name) or asked_at
     beat = _await_driver(frame, definition, asked_at, timeout, log_ends)
     served = beat.batch is None or frame.await_served(name, (beat.timeline, beat.batch))
     rows = [row for row in path_ledger(home) if (row.timeline, row.batch) not in known]

@@ -352,6 +352,9 @@ def _without_driver(facts: Facts, now: datetime) -> Iterator[Problem]:
             "nothing: the agent starts it when a record comes",
         )
         return
+    if seen.state in (Condition.SCHEDULED, Condition.QUEUED):
+        yield _by_schedule(facts, now)
+        return
     if seen.state == "restoring":
         since = None if memory.fall_back is None else memory.fall_back.since
         yield Problem(
@@ -391,6 +394,27 @@ def _without_driver(facts: Facts, now: datetime) -> Iterator[Problem]:
         "logs",
         covers=STREAM_ALERTS,
     )
+
+
+def _by_schedule(facts: Facts, now: datetime) -> Problem:
+    """Return that a stream rests between two runs of its schedule, that a run waits, or that one was missed."""
+    seen, run = facts.observation, facts.observation.memory.run
+    missed = seen.missed_since(now)
+    if missed is not None:
+        return Problem(
+            "run_missed", BAD, STREAM, f"no run was asked for since one was due at {moment(missed)}", missed, _gets_older(facts, now),
+            f"unpause stream__{facts.name} in Airflow, or run `rivertwice start {facts.name} --once`", covers=STREAM_ALERTS,
+        )  # fmt: skip
+    if seen.state == Condition.QUEUED:
+        asked = None if seen.intent is None else seen.intent.run_asked_at
+        what, then = "a run by schedule waits for its turn", "nothing: others of its group run before it"
+        return Problem("queued", CALM, STREAM, what, asked, "", then)
+    due = seen.next_run(now)
+    coming = "runs when it is asked to" if due is None else f"next run at {moment(due)}"
+    newest = "none was made yet"
+    if run is not None and run.ended_at is not None:
+        newest = f"newest run from {moment(run.begun_at)} to {moment(run.ended_at)}"
+    return Problem("scheduled", CALM, STREAM, f"by schedule: {coming}, {newest}", None, "", "")
 
 
 def _starting(facts: Facts, now: datetime) -> Iterator[Problem]:
@@ -607,9 +631,9 @@ def _rough(seconds: float) -> str:
 
 ORDER = (
     "disk_full", "given_up", "agent_dead", "table_damage", "defect", "served_late", "finding", "nothing_compared", "quality", "dead_share",
-    "unresponsive", "driver_down", "retention", "not_comparable", "noted", "starts_again", "alert", "lag_grows",
+    "unresponsive", "driver_down", "run_missed", "retention", "not_comparable", "noted", "starts_again", "alert", "lag_grows",
     "lag_unknown", "stale_verdict", "savepoint_stale", "recovery", "unread", "late_share",
-    "restoring", "operation", "hibernating", "first_load", "stream_load", "first_start", "starting", "draining", "catching_up", "not_reconciled",
+    "restoring", "operation", "hibernating", "scheduled", "queued", "first_load", "stream_load", "first_start", "starting", "draining", "catching_up", "not_reconciled",
     "stopped", "not_asked", "well",
 )  # fmt: skip
 """Within one level the earlier kind is the worse one."""

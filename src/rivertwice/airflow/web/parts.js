@@ -5,7 +5,7 @@ import { useClock } from "./poll.js";
 
 const TONES = {
   AGREES: "good", LATE: "warn", OPEN: "calm", NOT_COMPARABLE: "none", DEFECT: "bad",
-  running: "good", idle: "good", starting: "calm", draining: "calm", hibernating: "calm", stopped: "none", failed: "bad", down: "none",
+  running: "good", idle: "good", starting: "calm", draining: "calm", hibernating: "calm", scheduled: "calm", queued: "calm", stopped: "none", failed: "bad", down: "none",
   unresponsive: "bad", restoring: "warn", given_up: "bad", serves: "good", passed: "good", refused: "bad", proved: "good",
   taken: "calm", critical: "bad", warning: "warn", resolved: "good", success: "good", queued: "calm", stale: "warn",
   acknowledged: "calm", open: "warn",
