@@ -27,7 +27,33 @@ def with_dags(own: AirflowSettings) -> dict[str, object]:
 
 def test_without_a_word_a_pipeline_has_all_of_them(tmp_path: Path) -> None:
     made = make_project(tmp_path, {"flight_delays": FLIGHTS})
-    assert sorted(all_dags(made)) == sorted(f"{verb}__flight_delays" for verb in DAG_VERBS)
+    assert sorted(all_dags(made)) == sorted(f"{verb}__flight_delays" for verb in DAG_VERBS if verb != "stream")
+
+
+@pytest.mark.proves("howto-airflow.md#streams-by-schedule")
+@pytest.mark.parametrize(
+    ("stream", "timetable"),
+    [
+        ({"schedule": "5 * * * *"}, "CronTriggerTimetable"),
+        ({"schedule": "20 minutes"}, "DeltaTriggerTimetable"),
+        ({"schedule": "none"}, "NullTimetable"),
+        ({"assets": ["landing", "s3://bucket/landing"]}, "AssetTriggeredTimetable"),
+        ({"schedule": "5 * * * *", "assets": ["landing"]}, "AssetOrTimeSchedule"),
+    ],
+)
+def test_a_stream_by_schedule_has_a_dag_that_runs_it(tmp_path: Path, stream: dict[str, object], timetable: str) -> None:
+    made = make_project(tmp_path, {"flight_delays": FLIGHTS})
+    edit_yaml(
+        made.definitions / "flight_delays", lambda document: document.update(stream={"mode": "scheduled", **stream})
+    )
+    dag = all_dags(made)["stream__flight_delays"]
+    assert type(dag.timetable).__name__ == timetable
+    assert {task.task_id: task.downstream_task_ids for task in dag.tasks} == {
+        "ask": {"run", "report"},
+        "run": {"report"},
+        "report": set(),
+    }
+    assert dag.max_active_runs == 1
 
 
 @pytest.mark.parametrize("paused", [True, False, None])
@@ -82,7 +108,7 @@ def test_a_worker_that_starts_a_task_makes_its_dag_alone(tmp_path: Path, monkeyp
         with pytest.raises(KeyError):
             found["backfill__nowhere"]
     with _airflow_parsing_context_manager(dag_id="mine", task_id="gate"):
-        assert len(all_dags(made)) == len(DAG_VERBS)
+        assert len(all_dags(made)) == len(DAG_VERBS) - 1
 
 
 class Loaded:

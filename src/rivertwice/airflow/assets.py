@@ -19,7 +19,7 @@ from rivertwice.tasks import safe_name
 
 
 def stream_asset(pipeline: str) -> Asset:
-    """Return the asset whose store caches what was last seen of a stream."""
+    """Return the asset of a stream: its store caches what was last seen of it; of one by schedule each run that has ended is an event."""
     return Asset(name=f"stream.{safe_name(pipeline)}", uri=f"x-rivertwice://streams/{safe_name(pipeline)}")
 
 
@@ -45,6 +45,13 @@ def announce(step: str, pipeline: str, said_of: Any) -> dict[str, Any]:
     """
     said: dict[str, Any] = do_step(step, pipeline, said_of)
     _outlet(served_asset(pipeline)).extra = said
+    return said
+
+
+def announce_run(pipeline: str, asked_at: str) -> dict[str, Any]:
+    """Give the event of `stream.PIPELINE`: a run by schedule has read to the log's end, and readers see its rows."""
+    said: dict[str, Any] = do_step("report_run", pipeline, asked_at)
+    _outlet(stream_asset(pipeline)).extra = said
     return said
 
 

@@ -112,9 +112,11 @@ def _task(kind: Any, task_id: str, work: str | None, options: dict[str, Any]) ->
 
 # What all DAGs of a pipeline share: retries, owner, tags, notifiers.
 
-_RUN_TYPES: tuple[Any, ...] = ("scheduled", "manual", "operator_triggered", "backfill")
+_RUN_TYPES: tuple[Any, ...] = ("scheduled", "manual", "operator_triggered")
+_MORE_RUN_TYPES = {"backfill": ["backfill"], "stream": ["asset_triggered"]}
 """Nearly no run of ours belongs to a date: it works on what is true now, or on what its form contains. So Airflow's own Backfill,
-which starts a run for each tick of a range, is refused by all DAGs but `backfill`, and their forms do not offer it."""
+which starts a run for each tick of a range, is refused by all DAGs but `backfill`, and their forms do not offer it. Events of assets
+start runs of `stream` alone."""
 AT_ONCE = 16
 """Runs at a time of a DAG whose runs may watch, or wait for a person: they must not keep another from its work. Other DAGs have one."""
 
@@ -129,7 +131,7 @@ def pipeline_dag(facts: DagFacts, verb: str, description: str, **options: Any) -
         catchup=False,
         params=params_of(verb, facts.acts_of(verb), name),
         is_paused_upon_creation=own.paused,
-        allowed_run_types=[each for each in _RUN_TYPES if each != "backfill" or verb == "backfill"],
+        allowed_run_types=[*_RUN_TYPES, *_MORE_RUN_TYPES.get(verb, ())],
         tags=list(dict.fromkeys(["rivertwice", verb, base_of(name), *own.tags])),
         doc_md=f"**{verb}** of pipeline `{name}`. {description} See `rivertwice docs howto-airflow`.",
         default_args={

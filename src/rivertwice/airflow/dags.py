@@ -1,4 +1,4 @@
-"""The DAGs of a pipeline: care__P, reconcile__P, backfill__P, operate__P. Each does what a person would look for under its name."""
+"""The DAGs of a pipeline: care__P, reconcile__P, backfill__P, operate__P, stream__P if it runs by schedule. Each does what a person would look for under its name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ from airflow.sdk import DAG, task
 
 from rivertwice.acts import OPERATE, ActName
 from rivertwice.airflow.alerts import RecoveryNotifier
-from rivertwice.airflow.assets import announce, announce_days, reconciled_asset, served_asset, stream_asset
+from rivertwice.airflow.assets import (
+    announce,
+    announce_days,
+    announce_run,
+    reconciled_asset,
+    served_asset,
+    stream_asset,
+)
 from rivertwice.airflow.dag_parts import (
     AT_ONCE,
     approval,
@@ -20,12 +27,27 @@ from rivertwice.airflow.dag_parts import (
     spark_job,
     step,
 )
-from rivertwice.airflow.operators import SuperviseEpoch
-from rivertwice.airflow.schedules import schedule, schedule_text, timetable
+from rivertwice.airflow.operators import AwaitRun, SuperviseEpoch
+from rivertwice.airflow.schedules import run_schedule, schedule, schedule_text, timetable
 from rivertwice.airflow.work import work_of
 from rivertwice.core import Settings
 from rivertwice.definition import NO_SCHEDULE
 from rivertwice.tasks import ActTask, DagFacts, dag_id
+
+
+def stream_dag(settings: Settings, facts: DagFacts) -> DAG:
+    """Let the agent run a stream by schedule to the log's end: at each tick, when an asset is updated, or when a person asks."""
+    name = facts.name
+    with pipeline_dag(
+        facts,
+        "stream",
+        "Lets the agent run the stream to the log's end, and waits for it.",
+        schedule=run_schedule(facts),
+    ) as dag:
+        asked = step("ask", "ask_run")(name)
+        ran = AwaitRun(task_id="run", pipeline=name, asked_at=asked)
+        task(task_id="report", outlets=[stream_asset(name)])(announce_run)(name, asked) << ran
+    return dag
 
 
 def care_dag(settings: Settings, facts: DagFacts) -> DAG:

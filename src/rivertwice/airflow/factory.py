@@ -30,12 +30,15 @@ _DAGS: dict[str, Callable[[Settings, DagFacts], DAG]] = {
     "reconcile": dags.reconcile_dag,
     "backfill": dags.backfill_dag,
     "operate": dags.operate_dag,
+    "stream": dags.stream_dag,
 }
 
 
 def dags_of(settings: Settings, facts: DagFacts, verbs: Collection[str] | None = None) -> Iterator[DAG]:
     """Yield the DAGs that a pipeline has, of these verbs alone if any are named."""
     for verb, factory in _DAGS.items():
+        if verb == "stream" and facts.runs_at is None:
+            continue  # the agent keeps its driver running
         if verb in facts.airflow.dags and (verbs is None or verb in verbs):
             yield factory(settings, facts)
 

@@ -10,9 +10,9 @@ from airflow.sdk import Asset, BaseOperator, BaseOperatorLink
 from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from rivertwice.agent import choose_grace
+from rivertwice.agent import Condition, choose_grace
 from rivertwice.airflow.alerts import StreamFaultError
-from rivertwice.airflow.triggers import EPOCH_ENDED, EpochTrigger
+from rivertwice.airflow.triggers import EPOCH_ENDED, RAN, EpochTrigger, RunTrigger
 from rivertwice.airflow.work import as_airflow_knows, attempt_of, run_of
 from rivertwice.core import to_iso, utc_now
 from rivertwice.tasks import AgentClient, DagFacts, SparkJob, Watched
@@ -138,6 +138,43 @@ class SuperviseEpoch(BaseOperator):
             message = f"{self.pipeline}: {event['status']}: {event['message']}"
             raise AirflowFailException(message) from StreamFaultError(event["status"], event["message"])
         store.set("failures", 0)
+        return str(event["message"])
+
+
+class AwaitRun(BaseOperator):
+    """Waits, deferred to the triggerer, until the run of a stream by schedule that a task has asked for has ended.
+
+    Args:
+        asked_at: the output of the task that asked.
+        poll: seconds between two looks.
+    """
+
+    template_fields = ("asked_at",)
+    operator_extra_links = (PipelineLink(),) if not AgentClient.is_named() else ()
+
+    def __init__(self, *, pipeline: str, asked_at: Any, poll: float = 2.0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.pipeline = pipeline
+        self.asked_at = asked_at
+        self.poll = poll
+
+    def execute(self, context: Any) -> None:
+        """Hand the wait to the triggerer."""
+        trigger = RunTrigger(pipeline=self.pipeline, asked_at=self.asked_at, poll=self.poll)
+        self.defer(trigger=trigger, method_name="finish")
+
+    def finish(self, context: Any, event: dict[str, Any]) -> str:
+        """Return what was seen at the end.
+
+        Raises:
+            AirflowSkipException: somebody stopped the stream; the run is finished when it is started again.
+            AirflowFailException: the agent has stopped retrying, or is dead.
+        """
+        if event["status"] == Condition.OK:
+            raise AirflowSkipException(event["message"])
+        if event["status"] != RAN:
+            message = f"{self.pipeline}: {event['status']}: {event['message']}"
+            raise AirflowFailException(message) from StreamFaultError(event["status"], event["message"])
         return str(event["message"])
 
 

@@ -6,8 +6,9 @@ A DAG with several schedules has one timetable, the most frequent one's; `rivert
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
-from airflow.sdk import CronTriggerTimetable, DeltaTriggerTimetable
+from airflow.sdk import Asset, AssetAny, AssetOrTimeSchedule, CronTriggerTimetable, DeltaTriggerTimetable
 
 from rivertwice.definition import NO_SCHEDULE, is_cron, parse_duration
 from rivertwice.tasks import DagFacts
@@ -16,6 +17,15 @@ from rivertwice.tasks import DagFacts
 def schedule(facts: DagFacts, *names: str) -> CronTriggerTimetable | DeltaTriggerTimetable | None:
     """Return when a DAG starts by itself, by the first of its schedules that is set; None: when somebody starts it."""
     return timetable(next((text for name in names if (text := schedule_text(facts, name)) != NO_SCHEDULE), NO_SCHEDULE))
+
+
+def run_schedule(facts: DagFacts) -> Any:
+    """Return when a stream by schedule runs: at each tick, or when an asset has an event; None: when somebody asks for it."""
+    ticks = timetable(facts.runs_at or NO_SCHEDULE)
+    assets = AssetAny(*(Asset.ref(uri=each) if "://" in each else Asset.ref(name=each) for each in facts.assets))
+    if ticks is None or not facts.assets:
+        return ticks or (assets if facts.assets else None)
+    return AssetOrTimeSchedule(timetable=ticks, assets=assets)
 
 
 def timetable(text: str) -> CronTriggerTimetable | DeltaTriggerTimetable | None:

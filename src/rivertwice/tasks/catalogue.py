@@ -12,6 +12,8 @@ from rivertwice.tasks.run import TaskRun
 STEPS: Mapping[str, Callable[..., Any]] = {
     work.__name__: work
     for work in (
+        steps.ask_run,
+        steps.report_run,
         steps.take_savepoint,
         steps.is_proof_wanted,
         steps.prune_savepoints,
@@ -51,6 +53,7 @@ STEPS: Mapping[str, Callable[..., Any]] = {
 
 IN_PLACE = frozenset(
     {
+        "ask_run",
         "is_proof_wanted",
         "is_approval_wanted",
         "is_repair",

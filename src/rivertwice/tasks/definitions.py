@@ -92,6 +92,8 @@ class DagFacts(BaseModel):
         plans_in_job: whether a backfill is only planned from the records, as of sessions.
         corrects_late: whether the late queue has a schedule of its own.
         can_repair: whether a backfill can cure its rows, and the definition wants that.
+        runs_at: of a stream by schedule: when a run starts, `none` if only assets and people start one; None: it runs all the time.
+        assets: names or URIs of assets whose events start a run.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -101,6 +103,8 @@ class DagFacts(BaseModel):
     plans_in_job: bool = False
     corrects_late: bool = False
     can_repair: bool = False
+    runs_at: str | None = None
+    assets: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, definition: Definition) -> Self:
@@ -112,6 +116,8 @@ class DagFacts(BaseModel):
             plans_in_job=not definition.window.kind.is_aligned,
             corrects_late=definition.late.policy == "correct",
             can_repair=wants_repair and definition.has_windows_of_their_own and "backfill" in definition.airflow.dags,
+            runs_at=definition.stream.runs_at,
+            assets=tuple(definition.stream.assets),
         )
 
     @property

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from rivertwice.acts import CARE, LATE, ActName, PlanRequest, RecomputeRequest, arguments_of
-from rivertwice.core import RequestError, Settings, utc_now
+from rivertwice.core import RequestError, Settings, parse_iso, to_iso, utc_now
 from rivertwice.definition import NO_SCHEDULE
 from rivertwice.tasks.forms import Form, RunReason, read_form
 from rivertwice.tasks.names import is_reconcile_of, request_of
@@ -32,6 +32,57 @@ def note(settings: Settings, run: TaskRun, pipeline: str, command: str, reason: 
 log = logging.getLogger(__name__)
 
 SERVED_PATIENCE = 180.0
+
+
+def ask_run(settings: Settings, run: TaskRun, pipeline: str) -> str:
+    """Ask the agent for a run of a stream by schedule; return when it was asked for.
+
+    Raises:
+        TaskSkippedError: the stream is stopped, or was never started.
+    """
+    from rivertwice.timeline import Intent
+
+    home, now = settings.pipeline(pipeline), utc_now()
+    intent = Intent.load(home)
+    if intent is None or intent.desired != "running":
+        why = "was never started" if intent is None else f"was stopped by {intent.by}"
+        message = f"the stream of {pipeline} {why}; `rivertwice start {pipeline}` lets its schedule run it"
+        raise TaskSkippedError(message)
+    Intent.ask_run(home, run.asked_by, now)
+    return to_iso(now)
+
+
+@dataclass(frozen=True)
+class StreamRun:
+    """What a run of a stream by schedule did: its batches, what they read and emitted, and where the stream is now."""
+
+    batches: int
+    read: int
+    dead: int
+    emitted: int
+    timeline: str
+    batch: int | None
+    watermark_ms: int | None
+
+
+def report_run(settings: Settings, _run: TaskRun, pipeline: str, asked_at: str) -> StreamRun:
+    """Wait until readers see what a run committed, and return what it did.
+
+    Args:
+        asked_at: when it was asked for, in ISO 8601.
+    """
+    from rivertwice.timeline import Heartbeat, last_seq, path_ledger, wait_served
+
+    home = settings.pipeline(pipeline)
+    beat = Heartbeat.load(home)
+    if beat is None or beat.batch is None:
+        return StreamRun(0, 0, 0, 0, "" if beat is None else beat.timeline, None, None)
+    if home.serves:
+        wait_served(home, last_seq(home), SERVED_PATIENCE, (beat.timeline, beat.batch))
+    rows = [row for row in path_ledger(home) if row.committed_at >= parse_iso(asked_at)]
+    read, dead, emitted = (sum(getattr(row, count) for row in rows) for count in ("read", "bad", "emitted"))
+    log.info("%s read %s records in %s batches and emitted %s rows", pipeline, read, len(rows), emitted)
+    return StreamRun(len(rows), read, dead, emitted, beat.timeline, beat.batch, beat.watermark_ms)
 
 
 def take_savepoint(settings: Settings, run: TaskRun, pipeline: str, due: str, often: str) -> str:
