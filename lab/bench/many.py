@@ -39,7 +39,7 @@ PARTITIONS, KEYS = 2, 50
 WARM_S, IDLE_S, ASLEEP_S = 60.0, 90.0, 120.0
 PATIENCE_S = 900.0
 
-_YAML = """\
+YAML = """\
 name: {name}
 description: Records and their sum, by key and minute.
 sources:
@@ -59,7 +59,7 @@ columns:
   total: {{compare: exact}}
 stream: {stream}
 """
-_SQL = """\
+SQL = """\
 SELECT window.start AS window_start, window.end AS window_end, k, COUNT(*) AS records, SUM(v) AS total
 FROM records GROUP BY window(at, '1 minute'), k
 """
@@ -139,7 +139,7 @@ def main() -> None:
             {} if asked.own_jvm else {"group": "small"}
         )
         files = {
-            n: {"pipeline.yaml": _YAML.format(name=n, stream=json.dumps(stream)), "transform.sql": _SQL} for n in names
+            n: {"pipeline.yaml": YAML.format(name=n, stream=json.dumps(stream)), "transform.sql": SQL} for n in names
         }
         world = make_project(Path(root), files, links=TO_RUN)
         world = replace(world, bootstrap=start_broker(world).bootstrap)
