@@ -8,15 +8,15 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from rivertwice.core.spark_versions import SparkVersion
 from rivertwice.stream.checkpoint import checksum_of
-
-_PACKAGE = "org.apache.spark.sql.execution.streaming.checkpointing"
 
 
 def checkpoint_files(spark: SparkSession, place: Path) -> Any:
     """Return what Spark writes a checkpoint's files with."""
     jvm: Any = spark._jvm
-    companion = jvm.java.lang.Class.forName(f"{_PACKAGE}.CheckpointFileManager$").getField("MODULE$").get(None)
+    name = SparkVersion(spark.version).streaming_class("checkpointing", "CheckpointFileManager$")
+    companion = jvm.java.lang.Class.forName(name).getField("MODULE$").get(None)
     conf = spark._jsparkSession.sessionState().newHadoopConf()
     return companion.create(path_of(spark, place), conf)
 

@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from homes.project import REPOSITORY
+from rivertwice.core.spark_versions import SparkVersion
 from rivertwice.definition.avro import prefixed
 from rivertwice.definition.definition import load_definition
 from rivertwice.definition.protobuf_read import encode_proto, indexes_of
@@ -60,6 +61,18 @@ def test_every_bad_record_has_its_reason_and_every_good_one_its_values(spark: Sp
     assert {name: found[-1][name] for name in SOURCE.schema_} == {
         "order_id": "o", "changed_at": AT, "amount_cents": 5, "state": "STATE_PLACED", "note": None,
     }  # fmt: skip
+
+
+def test_a_spark_without_functions_of_arrow_columns_reads_the_same_values(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = [value for value, _ in RECORDS.values()] + [
+        record(amount_cents=2**62 + 1),
+        record(changed_at=AT.replace(microsecond=1)),
+    ]
+    found = decoded(spark, values)
+    monkeypatch.setattr(SparkVersion, "installed", lambda: SparkVersion("4.0.2"))
+    assert decoded(spark, values) == found
 
 
 def test_damaged_records_throw_nothing_and_change_no_other(spark: SparkSession) -> None:

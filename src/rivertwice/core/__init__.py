@@ -61,13 +61,11 @@ if TYPE_CHECKING:
     from rivertwice.core.ports import held_ports
     from rivertwice.core.processes import (
         NEVER_SEEN,
-        Life,
         Started,
         boot_id,
         end_sessions,
         is_alive,
         is_running,
-        look,
         may_live,
         own_start,
         run_process,
@@ -78,6 +76,7 @@ if TYPE_CHECKING:
         stop_on_signals,
     )
     from rivertwice.core.settings import CONNECTED, FROZEN, VERDICTS_KEPT, Settings
+    from rivertwice.core.spark_versions import SparkVersion
     from rivertwice.core.text import (
         PrintableFormatter,
         counted,

@@ -26,6 +26,7 @@ from rivertwice.core.homes import (
 )
 from rivertwice.core.installed import base_of, find_shipped, is_clone
 from rivertwice.core.kafka_security import MECHANISMS, PROTOCOLS, KafkaSecurity
+from rivertwice.core.spark_versions import SparkVersion
 from rivertwice.core.text import nearest
 
 FROZEN = "definitions"
@@ -514,8 +515,12 @@ class Settings:
 
     @property
     def spark_jars(self) -> Path:
-        """Folder of the Kafka connector's jars."""
-        return self.build / "jars" / "spark"
+        """Folder of the jars of the Kafka connector of the installed Spark; environments with several Sparks may share `build`.
+
+        Raises:
+            ConfigError: no Spark is installed.
+        """
+        return self.build / "jars" / f"spark-{SparkVersion.installed().line}"
 
     @property
     def connector_jars(self) -> list[Path]:

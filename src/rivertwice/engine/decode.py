@@ -13,16 +13,17 @@ from __future__ import annotations
 import functools
 import json
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
-from pyspark.sql.pandas.functions import arrow_udf
+from pyspark.sql.pandas import functions as pandas_functions
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from rivertwice.core import SparkVersion
 from rivertwice.definition import (
     DETAIL,
     JAVA_ENGINE,
@@ -154,6 +155,32 @@ def _named(conditions: dict[str, Column]) -> Column:
 PROTOBUF_REASONS = ("framing", "protobuf", "utf8", "schema")
 
 
+def _by_arrow(function: Callable[[pa.Array], pa.Array], kind: str, given: pa.DataType) -> Callable[[Column], Column]:
+    """Return a function of columns that Python computes on whole Arrow columns, a batch at a time.
+
+    Where Spark has no such functions, columns of pandas that hold the same Arrow values do it.
+
+    Args:
+        kind: type of the result, as SQL writes it.
+        given: type of the column that it is passed.
+    """
+    functions: Any = pandas_functions  # the annotations of its overloads ask for what has a default
+    if SparkVersion.installed().has("arrow columns"):
+        return cast("Callable[[Column], Column]", functions.arrow_udf(function, kind))
+    import pandas as pd
+
+    def compute(values: Any) -> Any:
+        result = function(pa.array(values, given, from_pandas=True))
+        if not pa.types.is_struct(result.type):
+            return result.to_pandas(types_mapper=pd.ArrowDtype)
+        names = [field.name for field in result.type]
+        return pa.table(result.flatten(), names).to_pandas(types_mapper=pd.ArrowDtype)
+
+    # Spark reads here whether the result is a struct; the annotations of this module are texts.
+    compute.__annotations__ = {"values": pd.Series, "return": pd.DataFrame if kind.startswith("struct") else pd.Series}
+    return cast("Callable[[Column], Column]", functions.pandas_udf(compute, kind))
+
+
 def proto_columns(records: DataFrame, source: Source, fits: Column) -> DataFrame:
     """Return `records` with the source's fields, NULL where a record cannot be read, and why it cannot."""
     reader = ProtoReader(source.message_type, source.schema_, source.framing == "confluent")
@@ -162,8 +189,7 @@ def proto_columns(records: DataFrame, source: Source, fits: Column) -> DataFrame
     def read(values: pa.Array) -> pa.Array:
         return reader.read(values.to_pylist())
 
-    decoded = arrow_udf(read, kind)  # type: ignore[call-overload]  # its overloads ask for what has a default
-    parsed = records.withColumn("_parsed", decoded(F.when(fits, payload(source))))
+    parsed = records.withColumn("_parsed", _by_arrow(read, kind, pa.binary())(F.when(fits, payload(source))))
     fields = [F.col("_parsed").getField(name).alias(name) for name in (*source.schema_, REASON, DETAIL)]
     return parsed.select(*records.columns, *fields)
 
@@ -536,7 +562,7 @@ def _matches(pattern: str, value: Column) -> Column:
     def match(values: pa.Array) -> pa.Array:
         return match_whole(values, matcher.text)
 
-    return cast(Column, arrow_udf(match, "boolean")(value))  # type: ignore[call-overload]  # as in `decode_proto`
+    return _by_arrow(match, "boolean", pa.string())(value)
 
 
 def _outside(rule: Range, value: Column) -> Column:

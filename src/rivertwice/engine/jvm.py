@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rivertwice.core import Settings
+from rivertwice.core import Settings, SparkVersion
 from rivertwice.engine.class_archive import class_options
 from rivertwice.engine.java import java_env
 
@@ -48,12 +48,17 @@ NO_HELPER = "-Djdk.lang.Process.launchMechanism=VFORK"
 # Without these programs: a file system that does the same by Java's own calls. Spark's usual way to a checkpoint, by Hadoop's
 # `FileContext`, has no such file system, so checkpoints are written by `FileSystem`: the same temporary names, renames and checksums.
 IN_JAVA_JAR = "hadoop-bare-naked-local-fs"
-IN_JAVA = {
-    "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
-}
+
+
+def in_java() -> dict[str, str]:
+    """Return the settings by which the installed Spark looks at files, and writes checkpoints, without Hadoop's programs."""
+    manager = SparkVersion.installed().streaming_class("checkpointing", "FileSystemBasedCheckpointFileManager")
+    return {
+        "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
+        "spark.sql.streaming.checkpointFileManagerClass": manager,
+    }
+
+
 # In a heap of 2 GB an object above half a megabyte would be humongous: each fetch of Kafka's, after which G1 marks the whole heap.
 WIDE_REGIONS = "-XX:G1HeapRegionSize=4m"
 # G1 begins with a 64th of the machine's memory, fills it in each batch, and makes it small again after each marking. A share and not
@@ -164,7 +169,7 @@ def start_confs(settings: Settings, jars: list[Path]) -> dict[str, str]:
         # The class path is what the class archive covers, so links are followed: a project may link another's jars.
         confs["spark.driver.extraClassPath"] = os.pathsep.join(os.path.realpath(jar) for jar in jars)
         if _is_one_process(settings.spark_master) and any(jar.name.startswith(IN_JAVA_JAR) for jar in jars):
-            confs |= IN_JAVA  # an executor elsewhere looks at files before it has the driver's jars
+            confs |= in_java()  # an executor elsewhere looks at files before it has the driver's jars
         if not settings.spark_is_local:
             confs["spark.jars"] = ",".join(str(jar) for jar in jars)
     return confs

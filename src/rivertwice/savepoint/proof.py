@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rivertwice.core import Progress, to_iso, utc_now
 from rivertwice.savepoint.catalogue import ProofState, Savepoint
 from rivertwice.savepoint.records import ATTEMPTS, PROOF, encode_record, read_record
+from rivertwice.savepoint.state_files import readable_state
 from rivertwice.timeline import canonical_value, digest_values
 
 if TYPE_CHECKING:
@@ -132,17 +133,18 @@ def read_state(spark: SparkSession, checkpoint: Path, batch: int) -> StateDigest
     """
     # The state reader asks a coordinator that only the query manager starts; a session that ran no query has none yet.
     _ = spark.streams
-    stores = spark.read.format("state-metadata").load(str(checkpoint)).select("operatorId", "stateStoreName")
     digests: dict[str, str] = {}
     rows = 0
-    for operator, store in sorted({(row[0], row[1]) for row in stores.collect()}):
-        reader = spark.read.format("statestore").option("batchId", batch).option("operatorId", operator)
-        if store != "default":
-            reader = reader.option("storeName", store)
-        # Rows, not Arrow: the fields of a state value may share a name (two counts of one transform do).
-        decoded = reader.load(str(checkpoint)).select("partition_id", "key", "value").collect()
-        rows += len(decoded)
-        digests[f"{operator}/{store}"] = digest_state(decoded)
+    with readable_state(spark, checkpoint) as place:
+        stores = spark.read.format("state-metadata").load(str(place)).select("operatorId", "stateStoreName")
+        for operator, store in sorted({(row[0], row[1]) for row in stores.collect()}):
+            reader = spark.read.format("statestore").option("batchId", batch).option("operatorId", operator)
+            if store != "default":
+                reader = reader.option("storeName", store)
+            # Rows, not Arrow: the fields of a state value may share a name (two counts of one transform do).
+            decoded = reader.load(str(place)).select("partition_id", "key", "value").collect()
+            rows += len(decoded)
+            digests[f"{operator}/{store}"] = digest_state(decoded)
     return StateDigest(batch, rows, digests)
 
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rivertwice.core import Deadline, PipelineHome, Settings, is_alive, run_process, utc_now
+from rivertwice.core import Deadline, PipelineHome, Settings, SparkVersion, is_alive, run_process, utc_now
 from rivertwice.definition import Bundle, Definition, build_bundle, load_bundle_definition
 from rivertwice.engine import (
     NO_CODE_TEXT,
@@ -145,7 +145,7 @@ def observed_counts(query: StreamingQuery, definition: Definition) -> dict[str, 
 
 def terminated_state(spark: SparkSession) -> Any:
     """Return the state object that ends a query's loop after the running batch is committed."""
-    name = "org.apache.spark.sql.execution.streaming.runtime.TERMINATED$"
+    name = SparkVersion(spark.version).streaming_class("runtime", "TERMINATED$")
     jvm: Any = spark._jvm
     return jvm.java.lang.Class.forName(name).getField("MODULE$").get(None)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rivertwice.core.settings import Settings
-from rivertwice.engine.jvm import IN_JAVA, NO_HELPER, WIDE_HEAP, WIDE_REGIONS, start_confs
+from rivertwice.engine.jvm import NO_HELPER, WIDE_HEAP, WIDE_REGIONS, in_java, start_confs
 
 LOCAL = Settings(Path("/p"), Path("/h"))
 ADDRESSES = ("spark.driver.host", "spark.driver.bindAddress")
@@ -46,8 +46,8 @@ def test_a_jvm_starts_hadoops_programs_without_a_helper() -> None:
 )
 def test_files_are_seen_by_java_only_where_every_task_has_its_jar(master: str, jar: str, is_set: bool) -> None:
     confs = start_confs(replace(LOCAL, spark_master=master), [Path("/jars") / jar])
-    assert (set(IN_JAVA) < set(confs)) == is_set
-    assert bool(set(IN_JAVA) & set(confs)) == is_set
+    assert (set(in_java()) < set(confs)) == is_set
+    assert bool(set(in_java()) & set(confs)) == is_set
 
 
 def test_sparks_own_file_says_how_large_the_heap_of_a_driver_is(

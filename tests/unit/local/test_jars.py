@@ -5,10 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pyspark
 import pytest
 
-from rivertwice.core.errors import ServiceError
+from rivertwice.core.errors import ConfigError, ServiceError
+from rivertwice.core.spark_versions import LINES, SparkVersion
 from rivertwice.local import install
 from rivertwice.local.install import Jar, fetch_jars, load_lock, select_strangers, select_wrong
 
@@ -30,11 +30,17 @@ def test_the_locks_name_each_jar_once(project: Path) -> None:
         assert all(len(jar.sha256) == 64 for jar in lock)
 
 
-def test_each_jar_of_spark_is_of_the_spark_that_runs_it(project: Path) -> None:
-    lock = load_lock(project / "locks" / "spark-kafka.json")
-    versions = {jar.file_name: jar.version for jar in lock if jar.group == "org.apache.spark"}
-    assert len(versions) == 3
-    assert set(versions.values()) == {pyspark.__version__}, versions
+@pytest.mark.parametrize("line", LINES)
+def test_each_jar_of_spark_is_of_the_line_that_runs_it(project: Path, line: str) -> None:
+    lock = load_lock(project / "locks" / "spark-kafka.json", SparkVersion(f"{line}.2"))
+    versions = {jar.artifact: jar.version for jar in lock if jar.group == "org.apache.spark"}
+    assert (len(lock), len(versions)) == (6, 3)
+    assert {SparkVersion(version).line for version in versions.values()} == {line}, versions
+
+
+def test_a_spark_without_jars_in_the_lock_is_refused(project: Path) -> None:
+    with pytest.raises(ConfigError, match=r"Spark is 4\.3\.0, and this rivertwice has jars for 4\.0, .*uv pip install"):
+        load_lock(project / "locks" / "spark-kafka.json", SparkVersion("4.3.0"))
 
 
 def test_nothing_is_fetched_when_every_jar_is_right_and_strangers_go(tmp_path: Path) -> None:

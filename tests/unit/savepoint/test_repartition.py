@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from homes.savepoint import FINGERPRINT, NOW, TOPIC, make_home, offsets_text, row
-from rivertwice.core.errors import SavepointError
+from rivertwice.core.errors import RequestError, SavepointError
 from rivertwice.savepoint.operations.fork import plan_child
 from rivertwice.savepoint.operations.record import Restore
 from rivertwice.savepoint.operations.steps import PLANNED_RESTORE, PLANNED_UPGRADE, UPGRADE
 from rivertwice.savepoint.replay import _lay_out, _show_changes
 from rivertwice.savepoint.resting import require_own_state
-from rivertwice.savepoint.state_files import name_of_version
+from rivertwice.savepoint.state_files import name_of_version, name_without_id, readable_state, repartition_state
 from rivertwice.stream.checkpoint import moved_to, parse_offsets, partitions_of, with_partitions
 from rivertwice.stream.gaps import as_continued, continued_rows
 from rivertwice.timeline.lineage import Fork, Timeline, create_timeline
@@ -46,6 +47,64 @@ def test_an_offsets_file_with_another_number_is_the_same_otherwise() -> None:
 )
 def test_only_files_of_the_written_version_get_the_version_before(name: str, renamed: str | None) -> None:
     assert name_of_version(name, 9, 8) == renamed
+
+
+ID, OTHER = "b2c7b077-3c44-4769-b8aa-62f677bcd682", "0d5ac8a6-9b5c-4f3a-8f49-0f1c7a1a2b3c"
+
+
+@pytest.mark.parametrize(
+    ("name", "plain"),
+    [
+        (f"3_{ID}.changelog", "3.changelog"),
+        (f".3_{ID}.changelog.crc", ".3.changelog.crc"),
+        (f"3_{OTHER}.changelog", None),  # of an attempt that was not committed
+        (f"2_{ID}.zip", "2.zip"),  # older than all commits, and the only one
+        (f"1_{ID}.zip", None),
+        (f"1_{OTHER}.zip", None),
+        (f"000009-{ID}.sst", f"000009-{ID}.sst"),
+        ("schema", "schema"),
+        ("3", "3"),
+    ],
+)
+def test_a_committed_file_of_a_state_is_named_without_its_id(name: str, plain: str | None) -> None:
+    beside = [
+        f"3_{ID}.changelog",
+        f"3_{OTHER}.changelog",
+        f"2_{ID}.zip",
+        f".2_{ID}.zip.crc",
+        f"1_{ID}.zip",
+        f"1_{OTHER}.zip",
+    ]
+    assert name_without_id(name, {3: f'v2\n{{"stateUniqueIds":{{"0":[["{ID}"]]}}}}'}, beside) == plain
+
+
+def test_a_spark_whose_reader_knows_no_ids_gets_links_that_are_gone_afterwards(tmp_path) -> None:
+    checkpoint = tmp_path / "copy"
+    for name in (
+        "commits/2",
+        f"state/0/0/3_{ID}.changelog",
+        f"state/0/0/3_{OTHER}.changelog",
+        "state/0/_metadata/metadata",
+    ):
+        (checkpoint / name).parent.mkdir(parents=True, exist_ok=True)
+        (checkpoint / name).write_text(ID)
+    with readable_state(SimpleNamespace(version="4.0.2"), checkpoint) as place:
+        found = {str(path.relative_to(place)) for path in place.rglob("*") if path.is_file()}
+        assert (place / "state/0/0/3.changelog").resolve() == checkpoint / f"state/0/0/3_{ID}.changelog"
+    assert found == {"commits/2", "state/0/0/3.changelog", "state/0/_metadata/metadata"}
+    assert [path.name for path in tmp_path.iterdir()] == ["copy"]
+    with readable_state(SimpleNamespace(version="4.1.2"), checkpoint) as place:
+        assert place == checkpoint
+
+
+def test_a_spark_that_cannot_rewrite_a_state_is_asked_for_nothing(tmp_path) -> None:
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets" / "3").write_text(offsets_text(3))
+    with pytest.raises(
+        RequestError, match=r"into 5 partitions needs Spark 4\.2; this is 4\.1\.2; install pyspark 4\.2\.0"
+    ):
+        repartition_state(SimpleNamespace(version="4.1.2"), tmp_path, 3, 5)
+    assert [path.name for path in tmp_path.rglob("*")] == ["offsets", "3"]
 
 
 def test_the_childs_record_has_the_number_and_later_ones_inherit_it(tmp_path) -> None:

@@ -20,6 +20,7 @@ from rivertwice.core import (
     RequestError,
     RivertwiceError,
     Settings,
+    SparkVersion,
     base_of,
     report_nothing,
     utc_now,
@@ -135,6 +136,7 @@ def show_upgrade(
         if unfinished is not None:
             require_same_aim(unfinished, new.id)
         if interrupted is None:
+            layout.require_spark(line)
             require_way(decision, pipeline, beside=next_name(home), partitions=layout.wanted, note=layout.note)
             _require_checked(settings, home, new, None)
         if interrupted is not None:
@@ -188,13 +190,15 @@ def upgrade_stream(
     Raises:
         FingerprintError: the new definition cannot continue from the old one's state.
         DefinitionError: the checks refuse the new definition; no driver was drained, nothing was stored.
-        RequestError: the pipeline never ran, no part that matters changed, or another restore is not finished.
+        RequestError: the pipeline never ran, no part that matters changed, another restore is not finished, or the number of
+            partitions changed and this Spark cannot rewrite the state.
     """
     home = settings.pipeline(pipeline)
     line, _, new, decision = _observe(settings, home)
     base, partitions = savepoint_id, None
     if _cut_off(home, new.id) is None:  # one that was interrupted after the head's move sees no change
         layout = _observe_layout(home, line, new)
+        layout.require_spark(line)
         partitions = layout.wanted
         require_way(decision, pipeline, beside=next_name(home), partitions=partitions, note=layout.note)
         _require_checked(settings, home, new, spark)
@@ -235,6 +239,18 @@ class _Layout:
     def note(self) -> str:
         """What stays, as the end of a message."""
         return f"; {self.kept}" if self.kept else ""
+
+    def require_spark(self, line: Timeline) -> None:
+        """Refuse a new number of partitions where Spark cannot rewrite a state.
+
+        Raises:
+            RequestError: it cannot.
+        """
+        if self.change is not None:
+            now, then = self.change
+            wanted = f"stream.shuffle_partitions is {then}, and to rewrite the state of {line.timeline}, which is in {now} partitions,"
+            remedy = f"put {now} back, or run a changed definition as a new version, which begins with its own number (--new-version)"
+            SparkVersion.installed().require("repartition", wanted, remedy)
 
 
 def _observe_layout(home: PipelineHome, line: Timeline, new: Bundle) -> _Layout:
