@@ -33,6 +33,7 @@ from rivertwice.core.errors import (
 from rivertwice.core.instants import utc_now
 from rivertwice.core.plain import to_plain
 from rivertwice.core.settings import Settings
+from rivertwice.core.spark_versions import SparkVersion
 from rivertwice.reconcile.gate import Gate, GateAlert
 from rivertwice.timeline.intent import Intent, write_intent
 
@@ -277,6 +278,26 @@ def test_doctor_in_a_clone_that_was_not_set_up_names_what_it_lacks(run: Any, tmp
     missing = {item["name"]: item["remedy"] for item in findings if not item["ok"]}
     assert {"broker jars", "connector jars"} <= missing.keys()
     assert all("rivertwice setup" in missing[name] for name in ("broker jars", "connector jars"))
+
+
+@pytest.mark.parametrize(
+    ("installed", "ok", "said"),
+    [
+        ({"pyspark": "4.2.0", "pyspark-client": "4.2.0"}, True, "Spark 4.2.0"),
+        ({"pyspark": "4.2.0"}, True, "Spark 4.2.0"),
+        ({"pyspark": "4.1.2"}, True, "is refused (Spark 4.2 and later)"),
+        ({"pyspark": "4.1.2", "pyspark-client": "4.2.0"}, False, "'pyspark==4.1.2' 'pyspark-client==4.1.2'"),
+        ({"pyspark": "4.3.0"}, False, "'pyspark>=4.0.2,<=4.2.0'"),
+    ],
+)
+def test_doctor_says_which_spark_there_is_and_what_it_lacks(
+    run: Any, monkeypatch: pytest.MonkeyPatch, installed: dict[str, str], ok: bool, said: str
+) -> None:
+    monkeypatch.setattr(SparkVersion, "installed", lambda: SparkVersion(installed["pyspark"]))
+    monkeypatch.setattr("rivertwice.cli.doctor.installed_packages", lambda: installed)
+    (spark,) = [item for item in json.loads(run("doctor", output="json").stdout) if item["name"] == "spark"]
+    assert spark["ok"] is ok
+    assert said in f"{spark['found']} {spark['remedy']}"
 
 
 @pytest.mark.parametrize(

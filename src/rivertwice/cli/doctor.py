@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from rivertwice.cli.frame import REFUSED, Frame, as_table, example, pass_frame
-from rivertwice.core import RivertwiceError, Settings, absence_of
+from rivertwice.core import RivertwiceError, Settings, SparkVersion, absence_of
 
 FREE_BYTES = 4_000_000_000
 FREE_INODES = 50_000
@@ -46,9 +46,9 @@ def check_java(settings: Settings) -> DoctorCheck:
 
 def check_packages(settings: Settings) -> DoctorCheck:
     """Has every package that is needed a version that fits? In a clone the one that is pinned, else one of the accepted range."""
-    from rivertwice.local import direct_pins, normalized, select_mismatched, select_unfit
+    from rivertwice.local import direct_pins, select_mismatched, select_unfit
 
-    installed = {normalized(package.name): package.version for package in importlib.metadata.distributions()}
+    installed = installed_packages()
     if settings.is_clone:
         pins = direct_pins((settings.project / "requirements.txt").read_text())
         wrong, said = select_mismatched(pins, installed), f"{len(pins)} pinned packages"
@@ -59,8 +59,30 @@ def check_packages(settings: Settings) -> DoctorCheck:
         remedy = "run `uv pip install --upgrade 'rivertwice[airflow,s3]'`, with the extras that you use"
     if wrong:
         return DoctorCheck("packages", False, "; ".join(wrong), remedy)
-    spark = absence_of("pyspark") or f"pyspark {installed['pyspark']}"
-    return DoctorCheck("packages", True, f"{said}, {spark}")
+    return DoctorCheck("packages", True, said)
+
+
+def installed_packages() -> dict[str, str]:
+    """Return the version of each package by its name; of two of one name the first on the path counts."""
+    from rivertwice.local import normalized
+
+    found = [(normalized(package.name), package.version) for package in importlib.metadata.distributions()]
+    return dict(reversed(found))
+
+
+def check_spark(settings: Settings) -> DoctorCheck:
+    """Which Spark is installed, and what does its version lack?"""
+    del settings
+    if absence := absence_of("pyspark"):
+        return DoctorCheck("spark", True, absence)
+    spark, client = SparkVersion.installed(), installed_packages().get("pyspark-client")
+    if spark.unsupported:
+        return DoctorCheck("spark", False, spark.unsupported, f"{SparkVersion.REMEDY}, then `rivertwice setup`")
+    if client not in (None, spark.text):
+        problem = f"pyspark is {spark.text} and pyspark-client, which has the same files, is {client}"
+        pins = f"'pyspark=={spark.text}' 'pyspark-client=={spark.text}'"
+        return DoctorCheck("spark", False, problem, f"run `uv pip install --reinstall {pins}`")
+    return DoctorCheck("spark", True, "; ".join([f"Spark {spark.text}", *spark.lacks]))
 
 
 def check_jars(name: str, lock: str, folder: Callable[[Settings], Path]) -> Callable[[Settings], DoctorCheck]:
@@ -135,6 +157,7 @@ CHECKS: tuple[tuple[str, Callable[[Settings], DoctorCheck]], ...] = (
     ("project", check_project),
     ("java", check_java),
     ("packages", check_packages),
+    ("spark", check_spark),
     ("broker jars", check_jars("broker jars", "kafka-broker.json", lambda settings: settings.broker_jars)),
     ("connector jars", check_jars("connector jars", "spark-kafka.json", lambda settings: settings.spark_jars)),
     ("pipelines", check_definitions),
