@@ -20,6 +20,7 @@ from homes.ledger import NOW
 from homes.project import make_project
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.settings import Settings
+from rivertwice.core.spark_versions import SparkVersion
 from rivertwice.engine.interval_rows import all_versions, current_versions
 from rivertwice.engine.relations import rows_schema
 from rivertwice.storage.table import Table
@@ -80,7 +81,7 @@ def frame_of(spark: SparkSession, versions: Sequence[Version], *, stamped: bool 
         | {"_offset": one.offset, "_timeline": one.timeline, "_batch": one.batch}
         for one in versions
     ]
-    columns = to_arrow_schema(schema, timezone="UTC")
+    columns = to_arrow_schema(schema, **SparkVersion.installed().arrow_in_utc)
     table = pa.Table.from_pylist([{name: row.get(name) for name in columns.names} for row in rows], schema=columns)
     return spark.createDataFrame(table, schema)
 

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import importlib.metadata
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from rivertwice.core.errors import ConfigError, RequestError
 from rivertwice.core.extras import absence_of
 
-Feature = Literal["arrow columns", "packages of streaming", "repartition", "state read by ids"]
+Feature = Literal[
+    "arrow columns", "packages of streaming", "repartition", "state read by ids", "zone of an arrow schema"
+]
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,7 @@ FEATURES: dict[Feature, _Since] = {
         "4.1",
         "Protobuf records and patterns of rules are read by way of pandas: the same values for more CPU",
     ),
+    "zone of an arrow schema": _Since("4.2", ""),
     "repartition": _Since(
         "4.2",
         "a state keeps its number of partitions: an upgrade to another stream.shuffle_partitions is refused",
@@ -96,6 +99,11 @@ class SparkVersion:
         if not self.has(feature):
             message = f"{wanted} needs Spark {FEATURES[feature].line}; this is {self.text}; {remedy}"
             raise RequestError(message)
+
+    @property
+    def arrow_in_utc(self) -> dict[str, Any]:
+        """What its `to_arrow_schema` is passed for timestamps in UTC, which older ones give without being told."""
+        return {"timezone": "UTC"} if self.has("zone of an arrow schema") else {}
 
     def streaming_class(self, package: str, name: str) -> str:
         """Return the full name of a class of Spark's streaming; since 4.1 these lie in packages of their own."""

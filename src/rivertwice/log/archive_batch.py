@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from rivertwice.core import CheckpointError, LogGapError, Settings, is_remote
+from rivertwice.core import CheckpointError, LogGapError, Settings, SparkVersion, is_remote
 from rivertwice.log.addresses import OffsetRanges, StoredOffsets, between, decode_ends, drop_empty
 from rivertwice.log.archive_table import ABSENT, SCHEMA, read_archived
 from rivertwice.log.records import KAFKA_COLUMNS, archive_files, kafka_schema
@@ -157,13 +157,13 @@ class _Task(InputPartition):
 class _Reader(DataSourceStreamReader):
     def __init__(self, batch: ArchiveBatch, schema: StructType) -> None:
         self._batch = batch
-        self._schema = to_arrow_schema(schema, timezone="UTC")
+        self._schema = to_arrow_schema(schema, **SparkVersion.installed().arrow_in_utc)
 
     def initialOffset(self) -> dict[str, dict[str, int]]:  # noqa: N802 (Spark's name)
         return _plain(self._batch.start)
 
-    def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, dict[str, int]]:  # noqa: N802 (Spark's name)
-        del start, limit
+    def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, dict[str, int]]:  # noqa: N802 (Spark's name)
+        del start, limit  # Spark passes them since 4.2
         return _plain(self._batch.end)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:

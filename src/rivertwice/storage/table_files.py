@@ -29,7 +29,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import pyarrow.types as types
 
-from rivertwice.core import Place, is_remote
+from rivertwice.core import Place, SparkVersion, is_remote
 from rivertwice.storage.places import local_files, open_store
 from rivertwice.storage.snapshot import Snapshot, explained, storage_options
 
@@ -241,7 +241,7 @@ def _shares(files: Sequence[DataFile], most_bytes: int = TASK_BYTES) -> list[lis
 def _arrow(schema: StructType) -> pa.Schema:
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    return to_arrow_schema(schema, timezone="UTC")
+    return to_arrow_schema(schema, **SparkVersion.installed().arrow_in_utc)
 
 
 def _source(path: Place, name: str) -> Any:

@@ -42,6 +42,7 @@ from rivertwice.core import (
     RivertwiceError,
     ServiceError,
     Settings,
+    SparkVersion,
     beside,
     traced,
 )
@@ -142,7 +143,7 @@ def _note(home: PipelineHome) -> Path:
 def write_rows(frame: DataFrame, home: PipelineHome, timeline: str, batch: int, definition: Definition) -> WrittenRows:
     """Let executors write a batch's result rows; they mean what `changelog_rows` of the collected ones would."""
     names = frame.columns
-    plain = to_arrow_schema(frame.schema, timezone="UTC")
+    plain = to_arrow_schema(frame.schema, **SparkVersion.installed().arrow_in_utc)
     start = definition.window.start_column
     schema = changelog_rows(plain.empty_table(), timeline, batch, start).schema
 
