@@ -79,7 +79,7 @@ def test_what_is_red_has_a_row_that_says_what_to_do() -> None:
         ("query from Trino", "howto-results", "Trino, Snowflake, BigQuery, DuckDB, pandas: read from other tools"),
         ("delete person data", "howto-privacy", "Erase a person: delete what is stored about somebody"),
         ("remove pipeline", "howto-deploy", "Clean up: remove a pipeline, or everything"),
-        ("upgrade Spark", "services", "One version of Spark, and how to upgrade it"),
+        ("upgrade Spark", "support", "Upgrade Spark"),
         ("savepoint proved", "howto-savepoints", "How to take, prove and restore savepoints"),
         ("dead letters", "howto-quality", "Dead letters"),
         ("alert PagerDuty", "howto-watch", "Send an alert to PagerDuty, Opsgenie or another service of alerts"),
