@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 from deltalake import write_deltalake
@@ -24,11 +25,12 @@ SCHEMA = (
 def main() -> None:
     bootstrap, topic, folder, limit = sys.argv[1:]
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    line = ".".join(version("pyspark").split(".")[:2])
     state = "spark.sql.streaming.stateStore"
     spark = (
         SparkSession.builder.appName("by-hand")
         .master("local[2]")
-        .config("spark.jars", ",".join(str(jar) for jar in sorted((PROJECT / ".build/jars/spark").glob("*.jar"))))
+        .config("spark.jars", ",".join(str(jar) for jar in sorted((PROJECT / f".build/jars/spark-{line}").glob("*.jar"))))
         .config("spark.driver.memory", "2g")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")

@@ -49,7 +49,7 @@ def cluster_of_own_disks(lab: Lab, folder: Path) -> Iterator[SparkCluster]:
     pipelines.mkdir(parents=True)
     folder.mkdir()
     (folder / "spark-defaults.conf").write_text(DEFAULTS)
-    disks = Disks([pipelines], [lab.folder, folder, REPOSITORY / ".build" / "jars" / "spark"])
+    disks = Disks([pipelines], [lab.folder, folder, lab.settings.spark_jars.resolve()])
     with spark_cluster(folder / "cluster", workers=2, cores=1, disks=disks) as cluster:
         for number in range(2):
             assert cluster.sees(number, pipelines)
