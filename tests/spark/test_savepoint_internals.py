@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rivertwice.stream.driver import terminated_state
-from rivertwice.stream.source import FIELD, steer_source
+from rivertwice.stream.source import FIELD, LOG_END, steer_source, terminated_state
 
 pytestmark = pytest.mark.spark
 
@@ -15,6 +14,7 @@ def test_the_kafka_source_still_has_the_field_that_steers_it(spark):
     loader = spark._jsparkSession.sharedState().jarClassLoader()
     kind = loader.loadClass("org.apache.spark.sql.kafka010.KafkaMicroBatchStream")
     assert kind.getDeclaredField(FIELD).getType().getName() == "scala.collection.immutable.Map"
+    assert kind.getDeclaredField(LOG_END).getType().getName() == "scala.collection.immutable.Map"
     names = {method.getName() for method in kind.getMethods()}
     assert "prepareForTriggerAvailableNow" in names
 

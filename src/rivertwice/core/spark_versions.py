@@ -13,7 +13,12 @@ from rivertwice.core.errors import ConfigError, RequestError
 from rivertwice.core.extras import absence_of
 
 Feature = Literal[
-    "arrow columns", "packages of streaming", "repartition", "state read by ids", "zone of an arrow schema"
+    "arrow columns",
+    "report without an end of the log",
+    "packages of streaming",
+    "repartition",
+    "state read by ids",
+    "zone of an arrow schema",
 ]
 
 
@@ -33,6 +38,7 @@ FEATURES: dict[Feature, _Since] = {
         "Protobuf records and patterns of rules are read by way of pandas: the same values for more CPU",
     ),
     "zone of an arrow schema": _Since("4.2", ""),
+    "report without an end of the log": _Since("4.2", ""),
     "repartition": _Since(
         "4.2",
         "a state keeps its number of partitions: an upgrade to another stream.shuffle_partitions is refused",

@@ -46,12 +46,12 @@ from rivertwice.savepoint.plan import ReplayTopics, count_one_run, plan_watermar
 from rivertwice.savepoint.state_files import put_text, repartition_state
 from rivertwice.stream import (
     KnownVersions,
+    end_query,
     kafka_stream,
     last_number,
     parse_offsets,
     partitions_of,
     steer_source,
-    terminated_state,
     with_partitions,
 )
 from rivertwice.timeline import LedgerRow, digest_rows, rule_of, watermarks_after
@@ -107,7 +107,6 @@ class _Replay:
         self._override = override
         self._next_watermarks = next_watermarks
         self._progress = progress
-        self._terminated = terminated_state(spark)
         self._query: Any = None
         self._started = threading.Event()
         self._error: BaseException | None = None
@@ -183,7 +182,7 @@ class _Replay:
             if batch in self._next_watermarks and not steer_watermark(execution, self._next_watermarks[batch]):
                 following = None
             if following is None or not steer_source(self._spark, execution, self._shifted(following.last)):
-                execution.state().set(self._terminated)
+                end_query(self._spark, execution)
         except BaseException as error:
             self._error = error  # py4j passes only its text on
             raise

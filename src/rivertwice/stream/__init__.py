@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     )
     from rivertwice.stream.damage import find_unfit, newest_rows_of_run
     from rivertwice.stream.dead import read_dead
-    from rivertwice.stream.driver import running_partitions, terminated_state
+    from rivertwice.stream.driver import running_partitions
     from rivertwice.stream.failures import POISON, condition_of, is_thrown
     from rivertwice.stream.gaps import continued_rows, next_offsets, observe_gaps, read_position
     from rivertwice.stream.heartbeat import LogEnds, lag_of
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from rivertwice.stream.result_rows import changelog_rows
     from rivertwice.stream.seal import SEALED, is_sealed, seal_timeline, stream_app
     from rivertwice.stream.side import encode_ranges
-    from rivertwice.stream.source import kafka_stream, steer_source
+    from rivertwice.stream.source import end_query, kafka_stream, steer_source
     from rivertwice.stream.throwing import stretches_that_throw
     from rivertwice.stream.versions import KnownVersions
 else:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rivertwice.core import Deadline, PipelineHome, Settings, SparkVersion, is_alive, run_process, utc_now
+from rivertwice.core import Deadline, PipelineHome, Settings, is_alive, run_process, utc_now
 from rivertwice.definition import Bundle, Definition, build_bundle, load_bundle_definition
 from rivertwice.engine import (
     NO_CODE_TEXT,
@@ -44,7 +44,7 @@ from rivertwice.stream.placing import Placing
 from rivertwice.stream.result_rows import DriverContext
 from rivertwice.stream.side_rows import SideRows
 from rivertwice.stream.sink import BatchLog, ReadMarks, Sink
-from rivertwice.stream.source import kafka_stream, set_polling
+from rivertwice.stream.source import end_query, fill_log_end, kafka_stream, set_polling
 from rivertwice.stream.throwing import explain_throw
 from rivertwice.stream.versions import KnownVersions
 from rivertwice.timeline import (
@@ -141,13 +141,6 @@ def observed_counts(query: StreamingQuery, definition: Definition) -> dict[str, 
         (read, bad, digest), (accepted, min_event_ms, max_event_ms) = map(numbers, names)
         counts[source.topic] = BatchCounts(read or 0, bad or 0, accepted or 0, min_event_ms, max_event_ms, digest)
     return counts
-
-
-def terminated_state(spark: SparkSession) -> Any:
-    """Return the state object that ends a query's loop after the running batch is committed."""
-    name = SparkVersion(spark.version).streaming_class("runtime", "TERMINATED$")
-    jvm: Any = spark._jvm
-    return jvm.java.lang.Class.forName(name).getField("MODULE$").get(None)
 
 
 _log = logging.getLogger(__name__)
@@ -332,7 +325,6 @@ class Driver:
     def _start(self, spark: SparkSession, context: DriverContext, stage: Stage) -> None:
         """Start the query of a stage; from now on a thread of the JVM writes batches."""
         self._started.clear()
-        terminated = terminated_state(spark)
         sink = self._sink(spark, context, stage)
         result = compile_stream(spark, context.definition, self._source(spark, context, stage))
         placing = Placing(spark, self._settings, context, self.heartbeat.placed)
@@ -350,8 +342,10 @@ class Driver:
                 self._error = error  # py4j passes only its text on
                 self._explain_throw = functools.partial(explain_throw, spark, self._settings, context, batch, error)
                 raise
+            execution = self._running()._jsq.streamingQuery()
+            fill_log_end(spark, execution)
             if is_over or self.heartbeat.draining.is_set():
-                self._running()._jsq.streamingQuery().state().set(terminated)
+                end_query(spark, execution)
 
         def begin(write_batch: Callable[[Any, int], None]) -> StreamingQuery:
             return (

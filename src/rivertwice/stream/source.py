@@ -11,7 +11,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from rivertwice.core import Settings
+from rivertwice.core import Settings, SparkVersion
 from rivertwice.definition import Definition
 from rivertwice.log import OFFSET_HEADER, StoredOffsets, encode_offsets, spark_options
 
@@ -96,6 +96,7 @@ def steer_source(spark: SparkSession, execution: Any, end_offsets: StoredOffsets
 
     The ends hold until they are set again. A batch that exceeds the source's limit of records ends before them.
     """
+    fill_log_end(spark, execution)
     jvm: Any = spark._jvm
     try:
         source = _source(execution)
@@ -114,6 +115,41 @@ def release_source(execution: Any) -> None:
     source = _source(execution)
     _field(source, FIELD).set(source, None)
     _field(source, FLAG).set(source, False)
+
+
+LOG_END = "latestPartitionOffsets"
+"""Another one: where Kafka said that the log ends, for the report of a batch; null before it was asked."""
+
+
+def fill_log_end(spark: SparkSession, execution: Any) -> None:
+    """Let the report of the running batch have no end of the log, where Spark fails on an unknown one.
+
+    A query does not ask Kafka before a batch that was planned by an earlier one. Spark 4.1 ends such a query after the batch, with
+    a NullPointerException.
+    """
+    if SparkVersion(spark.version).has("report without an end of the log"):
+        return
+    jvm: Any = spark._jvm
+    try:
+        source = _source(execution)
+        field = _field(source, LOG_END)
+        if field.get(source) is None:
+            field.set(source, jvm.org.apache.spark.sql.kafka010.JsonUtils.partitionOffsets("{}"))
+    except (Py4JError, ValueError, TypeError, AttributeError) as error:
+        _log.info("the source is left as it is: %s", str(error)[:300])
+
+
+def end_query(spark: SparkSession, execution: Any) -> None:
+    """End a query's loop after the running batch is committed."""
+    fill_log_end(spark, execution)
+    execution.state().set(terminated_state(spark))
+
+
+def terminated_state(spark: SparkSession) -> Any:
+    """Return the state object of a query that has ended."""
+    name = SparkVersion(spark.version).streaming_class("runtime", "TERMINATED$")
+    jvm: Any = spark._jvm
+    return jvm.java.lang.Class.forName(name).getField("MODULE$").get(None)
 
 
 POLLING = "pollingDelayMs"
