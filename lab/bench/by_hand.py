@@ -30,7 +30,9 @@ def main() -> None:
     spark = (
         SparkSession.builder.appName("by-hand")
         .master("local[2]")
-        .config("spark.jars", ",".join(str(jar) for jar in sorted((PROJECT / f".build/jars/spark-{line}").glob("*.jar"))))
+        .config(
+            "spark.jars", ",".join(str(jar) for jar in sorted((PROJECT / f".build/jars/spark-{line}").glob("*.jar")))
+        )
         .config("spark.driver.memory", "2g")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")

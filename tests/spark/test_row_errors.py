@@ -58,7 +58,10 @@ SORTS: dict[str, tuple[str, dict[str, Any]]] = {
     "a timestamp": ("to_timestamp(s)", {"s": "2026-13-01"}),
     "a narrow cast": ("CAST(n AS TINYINT)", {"n": 300}),
     "a decimal of a tiny text": ("CAST(replace(s, '-01-01', '') AS DECIMAL(10, 2))", {"s": "1e-999999999"}),
-    "a decimal of a tiny text, tried": ("coalesce(try_cast(concat(s, '9') AS DECIMAL(10, 2)), 0)", {"s": "-0.5E-99999999"}),
+    "a decimal of a tiny text, tried": (
+        "coalesce(try_cast(concat(s, '9') AS DECIMAL(10, 2)), 0)",
+        {"s": "-0.5E-99999999"},
+    ),
     "a decimal": ("CAST(b AS DECIMAL(5, 2))", {"b": 1000}),
     "an own error": ("CASE WHEN n > 5 THEN raise_error('too much') ELSE n END", {"n": 6}),
     "a boolean": ("CAST(s AS BOOLEAN)", {"s": "maybe"}),

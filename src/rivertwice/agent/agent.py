@@ -68,8 +68,8 @@ from rivertwice.core import (
     to_iso,
     utc_now,
 )
-from rivertwice.deliver import tables_behind
 from rivertwice.definition import load_draft
+from rivertwice.deliver import tables_behind
 from rivertwice.storage import replace_json
 from rivertwice.timeline import Intent, UpkeepState, keep_up_if_due
 

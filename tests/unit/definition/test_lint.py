@@ -288,7 +288,11 @@ def test_the_contract_says_what_is_promised_in_the_definitions_own_numbers() -> 
 @pytest.mark.parametrize(
     ("stream", "state", "said"),
     [
-        ({"mode": "scheduled", "schedule": "1 hour"}, LintLevel.HOLDS, "by schedule (1 hour): a window's rows come with"),
+        (
+            {"mode": "scheduled", "schedule": "1 hour"},
+            LintLevel.HOLDS,
+            "by schedule (1 hour): a window's rows come with",
+        ),
         ({"mode": "scheduled", "assets": ["landing"]}, LintLevel.HOLDS, "by schedule (none, and events of landing)"),
         ({"mode": "scheduled", "schedule": "1 hour", "trigger": "10 s"}, LintLevel.WARNS, "stream.trigger is not used"),
     ],
