@@ -6,14 +6,17 @@ import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import MagicMock, patch
 
 import pytest
 from openlineage.client.serde import Serde
 
 from contracts.lineage_schema import dataset_findings, findings
 from homes.project import FLIGHTS, make_project
+from rivertwice.airflow.assets import stream_asset
 from rivertwice.airflow.lineage import assertions_of, rows_of, task_lineage
+from rivertwice.airflow.operators import SuperviseEpoch
+from rivertwice.airflow.triggers import EPOCH_ENDED
 from rivertwice.core.instants import utc_now
 from rivertwice.definition.bundle import build_bundle
 from rivertwice.definition.definition import load_definition
@@ -73,6 +76,22 @@ def test_columns_name_the_fields_that_they_come_from(tmp_path: Path) -> None:
     }  # fmt: skip
     assert seen(facet["dataset"]) == [("origin", "INDIRECT", "GROUP_BY"), ("sched_dep", "INDIRECT", "JOIN")]
     assert dataset_findings(served) == []
+
+
+@pytest.mark.proves("howto-airflow.md#lineage")
+def test_a_watched_stream_tells_what_it_reads_and_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = make_project(tmp_path, {"flight_delays": FLIGHTS}, bootstrap="broker-1:9092")
+    for name, value in {"PROJECT": settings.project, "HOME": settings.home, "BOOTSTRAP": settings.bootstrap}.items():
+        monkeypatch.setenv(f"RIVERTWICE_{name}", str(value))
+    monkeypatch.setattr("airflow.providers.openlineage.conf.is_disabled", lambda: False)
+    watch = SuperviseEpoch(
+        task_id="watch", pipeline="flight_delays", stream=stream_asset("flight_delays"), schedule="*/5 * * * *"
+    )
+    ended = {"status": EPOCH_ENDED, "seen": {}, "message": "the stream ran"}
+    watch.finish({"asset_state_store": {watch.stream: MagicMock()}}, ended)
+    lineage = watch.get_openlineage_facets_on_complete(None)
+    assert datasets(lineage) == datasets(task_lineage(settings, "flight_delays"))
+    assert len(datasets(lineage)) == 2
 
 
 def test_a_table_on_s3_is_named_by_bucket_and_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlencode
@@ -12,10 +13,13 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from rivertwice.agent import Condition, choose_grace
 from rivertwice.airflow.alerts import StreamFaultError
+from rivertwice.airflow.connections import use_connections
 from rivertwice.airflow.triggers import EPOCH_ENDED, RAN, EpochTrigger, RunTrigger
 from rivertwice.airflow.work import as_airflow_knows, attempt_of, run_of
 from rivertwice.core import to_iso, utc_now
 from rivertwice.tasks import AgentClient, DagFacts, SparkJob, Watched
+
+log = logging.getLogger(__name__)
 
 # Links from a task in Airflow to our page: to its pipeline, and to the report of what the task stored.
 #
@@ -74,7 +78,36 @@ def _base() -> str:
     return str(conf.get("api", "base_url", fallback="") or "")
 
 
-class SuperviseEpoch(BaseOperator):
+class TellsLineage:
+    """An operator whose task tells OpenLineage, if its provider is installed, what it read and wrote."""
+
+    _lineage: Any = None
+
+    def get_openlineage_facets_on_complete(self, _task_instance: Any) -> Any:
+        """Return the lineage of the task that has ended well, for Airflow's OpenLineage provider."""
+        return self._lineage
+
+    def collect_lineage(self, pipeline: str, judged: str | None = None) -> None:
+        """Read the lineage in the task's own process: the provider asks in a fork of it, where no Delta table can be opened any more.
+
+        Args:
+            judged: the reconcile that the task stored.
+        """
+        try:
+            from airflow.providers.openlineage.conf import is_disabled
+        except ImportError:
+            return
+        if is_disabled() or AgentClient.is_named():
+            return
+        from rivertwice.airflow.lineage import task_lineage
+
+        try:
+            self._lineage = task_lineage(use_connections(), pipeline, judged)
+        except Exception:  # the task is done, whatever is wrong with its lineage
+            log.exception("The lineage of this task could not be collected.")
+
+
+class SuperviseEpoch(TellsLineage, BaseOperator):
     """One epoch of watching a stream, deferred to the triggerer: it holds no worker and owns no process.
 
     The last observation is cached in the asset store, where the UI and the REST API show it; the truth stays in the home.
@@ -138,10 +171,11 @@ class SuperviseEpoch(BaseOperator):
             message = f"{self.pipeline}: {event['status']}: {event['message']}"
             raise AirflowFailException(message) from StreamFaultError(event["status"], event["message"])
         store.set("failures", 0)
+        self.collect_lineage(self.pipeline)
         return str(event["message"])
 
 
-class AwaitRun(BaseOperator):
+class AwaitRun(TellsLineage, BaseOperator):
     """Waits, deferred to the triggerer, until the run of a stream by schedule that a task has asked for has ended.
 
     Args:
@@ -175,6 +209,7 @@ class AwaitRun(BaseOperator):
         if event["status"] != RAN:
             message = f"{self.pipeline}: {event['status']}: {event['message']}"
             raise AirflowFailException(message) from StreamFaultError(event["status"], event["message"])
+        self.collect_lineage(self.pipeline)
         return str(event["message"])
 
 

@@ -12,14 +12,14 @@ from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowNotFoundException
 
 from rivertwice.airflow.connections import use_connections
-from rivertwice.airflow.operators import links_of
+from rivertwice.airflow.operators import TellsLineage, links_of
 from rivertwice.airflow.work import as_airflow_knows, attempt_of
 from rivertwice.core import Settings
 from rivertwice.engine import run_program_in_engine
 from rivertwice.tasks import DagFacts, SparkJob, safe_name, spark_environment, submit_confs
 
 
-class RivertwiceSparkOperator(SparkSubmitOperator):
+class RivertwiceSparkOperator(TellsLineage, SparkSubmitOperator):
     """Submits one of this project's Spark jobs through the pipeline's connection, by default `spark_default`.
 
     If that is the Spark of this machine, and the definition asks for no resources, the home's warm engine runs the job instead.
@@ -49,29 +49,6 @@ class RivertwiceSparkOperator(SparkSubmitOperator):
         self.job = job
         self.operator_extra_links = links_of(job)
         self.spark_resources = facts.airflow.spark
-
-    _lineage: Any = None
-
-    def get_openlineage_facets_on_complete(self, _task_instance: Any) -> Any:
-        """Return the lineage of the task that has ended well, for Airflow's OpenLineage provider, if it is installed."""
-        return self._lineage
-
-    def _collect_lineage(self, task_instance: Any) -> None:
-        """Read the lineage in the task's own process: the provider asks in a fork of it, where no Delta table can be opened any more."""
-        try:
-            from airflow.providers.openlineage.conf import is_disabled
-        except ImportError:
-            return
-        if is_disabled():
-            return
-        from rivertwice.airflow.lineage import task_lineage
-
-        stored = self.spark_job().stores(task_instance.run_id, task_instance.try_number)
-        judged = stored if self.job == "reconcile" else None
-        try:
-            self._lineage = task_lineage(Settings.from_env(), self.pipeline, judged)
-        except Exception:  # the job is done, whatever is wrong with its lineage
-            self.log.exception("The lineage of this task could not be collected.")
 
     def spark_job(self) -> SparkJob:
         """Return the job, once its arguments are known."""
@@ -127,4 +104,6 @@ class RivertwiceSparkOperator(SparkSubmitOperator):
             if refusal is None:
                 raise
             raise AirflowFailException(refusal) from error
-        self._collect_lineage(context["ti"])
+        ti = context["ti"]
+        stored = self.spark_job().stores(ti.run_id, ti.try_number)
+        self.collect_lineage(self.pipeline, stored if self.job == "reconcile" else None)
