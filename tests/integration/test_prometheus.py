@@ -88,6 +88,7 @@ def test_every_query_of_the_dashboard_has_figures_and_alerts_fire(prometheus: st
         target["expr"].replace("$pipeline", ".*")
         for panel in json.loads(dashboard())["panels"]
         for target in panel.get("targets", [])
+        if "run_overdue" not in target["expr"]  # of streams by schedule alone; this one runs all the time
     ]
     assert len(queries) > 30
     # A rate needs two scrapes.

@@ -157,7 +157,7 @@ def test_the_exposition_leaves_out_what_is_not_known() -> None:
 def test_the_rules_file_has_an_alert_per_limit_over_a_metric_that_exists() -> None:
     document = yaml.safe_load(alerting_rules({"lab_sums": LIMITS, "other": AlertLimits()}))
     rules = document["groups"][0]["rules"]
-    assert len(rules) == 8 + 6
+    assert len(rules) == 9 + 7
     names = {"rivertwice_" + name for _, name, _ in GAUGES}
     assert {rule["expr"].partition("{")[0] for rule in rules} <= names
     assert 'rivertwice_latency_seconds{pipeline="lab_sums"} > 2' in [
