@@ -13,9 +13,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
 import random
-import signal
 import tempfile
 import threading
 import time
@@ -27,14 +25,14 @@ from pathlib import Path
 import psutil
 
 from homes.project import TO_RUN, edit_yaml, make_project
-from lab.bench.many import KEYS, PARTITIONS, SQL, YAML, Meter, beats, produce_steadily, wait
-from rivertwice.agent.launch import start_agent, stop_agent
+from lab.bench.many import KEYS, PARTITIONS, SQL, YAML, Meter, beats, end_world, produce_steadily, wait
+from rivertwice.agent.launch import start_agent
 from rivertwice.agent.memory import load_memory
 from rivertwice.core.instants import to_iso, utc_now
-from rivertwice.core.processes import end_sessions, session_members
+from rivertwice.core.processes import session_members
 from rivertwice.core.settings import Settings
 from rivertwice.core.waits import Deadline
-from rivertwice.local.broker import start_broker, stop_broker
+from rivertwice.local.broker import start_broker
 from rivertwice.log import kafka
 from rivertwice.timeline.intent import Intent, write_intent
 from rivertwice.timeline.ledger import read_ledger
@@ -178,13 +176,7 @@ def main() -> None:
                 flush=True,
             )
         finally:
-            stop_agent(world)
-            for pid in meter.leaders():
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGTERM)
-            time.sleep(3)
-            end_sessions(meter.leaders())
-            stop_broker(world)
+            end_world(world, meter)
 
 
 if __name__ == "__main__":

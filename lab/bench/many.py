@@ -169,13 +169,18 @@ def main() -> None:
             show("hibernating", meter.run(ASLEEP_S))
         finally:
             over.set()
-            stop_agent(world)
-            for pid in meter.leaders():
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGTERM)
-            time.sleep(3)
-            end_sessions(meter.leaders())
-            stop_broker(world)
+            end_world(world, meter)
+
+
+def end_world(world: Settings, meter: Meter) -> None:
+    """End the agent, all that it started, and the broker."""
+    stop_agent(world)
+    for pid in meter.leaders():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+    time.sleep(3)
+    end_sessions(meter.leaders())
+    stop_broker(world)
 
 
 def show(state: str, measured: tuple[float, float, int]) -> None:

@@ -576,8 +576,8 @@ def test_values_of_every_type_are_read_as_they_are_stored(world: CatalogHome) ->
     assert world.table().scan(row_filter="window_start >= '1970-01-01T01:00:00+00:00'").to_arrow().num_rows == 0
 
 
-@pytest.mark.proves("howto-privacy.md#what-happens")
-def test_an_erasure_lets_the_catalog_name_the_new_files_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def registered_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ErasureWorld:
+    """Make a world with a value to erase, whose `served` a catalog names."""
     use_catalog(monkeypatch, sqlite_catalog(tmp_path))
     world = ErasureWorld(tmp_path, monkeypatch)
     definition = world.hosts[0].definitions / "p" / "pipeline.yaml"
@@ -585,6 +585,12 @@ def test_an_erasure_lets_the_catalog_name_the_new_files_alone(tmp_path: Path, mo
     definition.write_text(definition.read_text() + sink)
     assert world.rivertwice("admin", "rebuild", "p").exit_code == 0
     assert world.rivertwice("deliver", "run", "p", "--until-end").exit_code == 0
+    return world
+
+
+@pytest.mark.proves("howto-privacy.md#what-happens")
+def test_an_erasure_lets_the_catalog_name_the_new_files_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = registered_world(tmp_path, monkeypatch)
     catalog = load_catalog("default", **catalog_properties())
     table = catalog.load_table("shop.totals")
     with table.manage_snapshots() as change:
@@ -605,13 +611,7 @@ def test_an_erasure_lets_the_catalog_name_the_new_files_alone(tmp_path: Path, mo
 def test_an_erasure_says_of_a_catalog_that_does_not_answer_how_it_is_registered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    use_catalog(monkeypatch, sqlite_catalog(tmp_path))
-    world = ErasureWorld(tmp_path, monkeypatch)
-    definition = world.hosts[0].definitions / "p" / "pipeline.yaml"
-    sink = "\ndeliver: {lake: {to: iceberg, table: shop.totals, files: served, guarantee: effectively_once}}\n"
-    definition.write_text(definition.read_text() + sink)
-    assert world.rivertwice("admin", "rebuild", "p").exit_code == 0
-    assert world.rivertwice("deliver", "run", "p", "--until-end").exit_code == 0
+    world = registered_world(tmp_path, monkeypatch)
     use_catalog(monkeypatch, {"type": "rest", "uri": "http://127.0.0.1:9"})
     (left,) = (line for line in world.erase()["left"] if "shop.totals" in line)
     assert "until `rivertwice deliver run p --sink lake --until-end --again` is done" in left

@@ -13,10 +13,10 @@ from click.testing import CliRunner
 from confluent_kafka import ConsumerGroupTopicPartitions
 
 from homes.project import FLIGHTS, TO_RUN, edit_yaml, make_project, rename, replace_text
-from rivertwice.agent.launch import agent_status, start_agent, stop_agent
+from rivertwice.agent.launch import agent_status, start_agent
 from rivertwice.cli.main import cli
 from rivertwice.core.instants import utc_now
-from rivertwice.core.processes import end_sessions, started_of
+from rivertwice.core.processes import started_of
 from rivertwice.core.settings import Settings
 from rivertwice.local.broker import BrokerInfo
 from rivertwice.log import kafka
@@ -25,6 +25,7 @@ from rivertwice.stream.lease import Owner, lease_owner
 from rivertwice.timeline.intent import Heartbeat, write_intent
 from rivertwice.timeline.ledger import read_ledger
 from running.waiting import wait_for
+from servers.groups import end_streams
 from streams.synthetic import flights, produce
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
@@ -41,13 +42,7 @@ def world(broker: BrokerInfo, tmp_path: Path, topic: str) -> Iterator[Settings]:
         edit_yaml(made.definitions / name, lambda document: document.update(stream={"group": "small"}))
     ensure_topic(made, topic, 4, {})
     yield made
-    stop_agent(made)
-    for name in NAMES:
-        owner = lease_owner(made.pipeline(name))
-        if owner is not None:
-            os.kill(owner.pid, signal.SIGKILL)
-    hosts = [json.loads(file.read_text())["pid"] for file in made.home.glob("groups/*/host.json")]
-    end_sessions(hosts)
+    end_streams(made, NAMES)
 
 
 def seen(world: Settings) -> object:

@@ -15,10 +15,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from homes.project import FLIGHTS, TO_RUN, edit_yaml, make_project, rename, replace_text
-from rivertwice.agent.launch import agent_status, start_agent, stop_agent
+from rivertwice.agent.launch import agent_status, start_agent
 from rivertwice.cli.main import cli
 from rivertwice.core.instants import utc_now
-from rivertwice.core.processes import end_sessions
 from rivertwice.core.settings import Settings
 from rivertwice.local.broker import BrokerInfo
 from rivertwice.log.kafka import ensure_topic
@@ -26,6 +25,7 @@ from rivertwice.stream.lease import lease_owner
 from rivertwice.timeline.intent import Intent
 from rivertwice.timeline.ledger import read_ledger
 from running.waiting import wait_for
+from servers.groups import end_streams
 from streams.synthetic import flights, produce
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
@@ -50,12 +50,7 @@ def world(broker: BrokerInfo, tmp_path: Path, topic: str) -> Iterator[Settings]:
     ensure_topic(made, topic, 4, {})
     start_agent(made)
     yield made
-    stop_agent(made)
-    for name in NAMES:
-        owner = lease_owner(made.pipeline(name))
-        if owner is not None:
-            os.kill(owner.pid, signal.SIGKILL)
-    end_sessions([json.loads(file.read_text())["pid"] for file in made.home.glob("groups/*/host.json")])
+    end_streams(made, NAMES)
 
 
 def invoke(world: Settings, *words: str) -> Result:

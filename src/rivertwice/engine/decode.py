@@ -331,6 +331,11 @@ def _mark() -> Column:
     return F.when(F.col("_text").contains(_TAIL_CODE), F.sha2("_text", 256)).otherwise("")
 
 
+def _decimal_keys(source: Source) -> set[str]:
+    """Return the keys under which JSON has decimals."""
+    return {source.parts_of(name)[-1] for name, kind in source.schema_.items() if kind.startswith("decimal")}
+
+
 def _stalls(source: Source) -> Column | None:
     """Return whether a decimal has a power of five digits or more, or a thousand digits in quotes; None for a source without decimals.
 
@@ -338,7 +343,7 @@ def _stalls(source: Source) -> Column | None:
     The patterns look for the key of a decimal and its value; they take time that is linear in the text, and no stack (all repeats are
     possessive). There is one for each name, since Java skips through a text only for a pattern that begins with the same signs.
     """
-    names = {source.parts_of(name)[-1] for name, kind in source.schema_.items() if kind.startswith("decimal")}
+    names = _decimal_keys(source)
     if not names:
         return None
     code = r"\\u[0-9A-Fa-f]{4}"  # a key and a text in quotes may have any sign as its code
@@ -357,7 +362,7 @@ def _json_cases(source: Source) -> list[Case]:
         *framing_cases(source, framed),
         (F.col("_marked").isNull(), "utf8", F.lit("the value is not UTF-8")),
         *_schema_id_case(source),
-        *([(F.col("_marked") == _UNREAD, "schema", F.lit(_TOO_LONG))] if _stalls(source) is not None else []),
+        *([(F.col("_marked") == _UNREAD, "schema", F.lit(_TOO_LONG))] if _decimal_keys(source) else []),
         (_is_not_whole(), "json", F.lit("the value is not one JSON object")),
         *(envelope_cases() if source.envelope == "debezium" else []),
         (_wrong_type(source), "schema", _wrong_fields(source)),

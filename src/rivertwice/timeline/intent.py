@@ -95,7 +95,7 @@ class Heartbeat:
     ui: str | None = None
 
     def save(self, home: PipelineHome) -> None:
-        """Replace the heartself."""
+        """Replace the heartbeat."""
         lag_at = None if self.lag_at is None else to_iso(self.lag_at)
         replace_json(home.heartbeat, {"format": FORMAT, **asdict(self), "at": to_iso(self.at), "lag_at": lag_at})
 
