@@ -89,7 +89,8 @@ class BatchMarks:
         return raw.join(F.broadcast(self.frame), self._is_marked("partition", "offset"), "left_semi")
 
     def _is_marked(self, partition: str, offset: str) -> Column:
-        slot = (F.shiftright(offset, self.bits) % F.lit(_SLOTS)).cast("int")
+        # not `%`, whose result has the sign of the offset: a history in a lake has offsets below 0
+        slot = F.pmod(F.shiftright(offset, self.bits), F.lit(_SLOTS)).cast("int")
         return (
             (F.col(partition) == F.col("_mark_partition"))
             & (slot == F.col("_mark_slot"))
