@@ -12,7 +12,6 @@ from pyspark.sql import SparkSession
 
 from histories.random_histories import keyed, random_batches
 from lab.faults.events import Event, produce_events
-from rivertwice.backfill.load_plan import find_load_obstacle
 from rivertwice.core.instants import EPOCH, to_iso, utc_now
 from rivertwice.definition.definition import load_definition
 from rivertwice.local.broker import BrokerInfo
@@ -299,7 +298,7 @@ def test_what_a_stopped_stream_prints_brings_it_on_where_its_state_cannot_be_car
     begin = ("upgrade", NAME, "--new-version", "--yes")
     assert "no agent is running" in invoke_warm(settings, *begin).output  # so its driver is run here
     run_driver_warm(settings, f"{NAME}@v2", log)
-    if find_load_obstacle(load_definition(folder)) is None:
+    if load_definition(folder).load_obstacle is None:
         run_command_warm(settings, *begin)
         run_driver_warm(settings, f"{NAME}@v2", log)
     report = run_command_warm(settings, "reconcile", f"{NAME}@v2")

@@ -13,7 +13,6 @@ import pytest
 
 from histories.random_histories import PARTITIONS, Record, keyed, random_batches
 from homes.project import edit_yaml, replace_text
-from rivertwice.backfill.load_plan import find_load_obstacle
 from rivertwice.core.homes import Place
 from rivertwice.core.settings import Settings
 from rivertwice.definition.definition import Definition, load_definition
@@ -91,7 +90,7 @@ class Beside:
         command = ("upgrade", NAME, "--new-version", "--yes")
         assert "no agent is running" in invoke_warm(self.settings, *command).output
         run_driver_warm(self.settings, NEW, self._log)
-        if find_load_obstacle(self.definition) is None:
+        if self.definition.load_obstacle is None:
             run_command_warm(self.settings, *command)
             run_driver_warm(self.settings, NEW, self._log)
 

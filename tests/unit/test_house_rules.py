@@ -32,15 +32,15 @@ PURE_MODULES = (
 FACE = 25
 WIDER = {
     "agent": 76,
-    "backfill": 60,
+    "backfill": 59,
     "core": 114,
     "definition": 128,
     "engine": 79,
     "local": 35,
-    "log": 97,
+    "log": 99,
     "read": 39,
     "savepoint": 80,
-    "storage": 36,
+    "storage": 38,
     "stream": 50,
     "timeline": 191,
     "versions": 44,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
         publish_load,
         require_first_start,
     )
-    from rivertwice.backfill.load_plan import LoadPlan, explain_load, find_load_obstacle, find_unloaded, refuse_load
+    from rivertwice.backfill.load_plan import LoadPlan, explain_load, find_unloaded, refuse_load
     from rivertwice.backfill.load_state import LoadProgress, find_unfinished_load, has_closed, hold_load
     from rivertwice.backfill.model import BackfillPlan, BackfillRequest, BackfillView, OffsetRuns
     from rivertwice.backfill.observe import observe_backfill, observe_late_queue, stale_ranges

@@ -1,6 +1,7 @@
 """Load a pipeline's past by batch, and let its stream begin where the oldest open window begins.
 
 1. Archive the topic, so that no record that the stream leaves out exists in Kafka alone.
+   A history in a lake (`history` of a source) continues the log below its first offset; it is pinned before step 3.
 2. Read the log's event times, and plan (`load_plan`).
 3. With drivers kept away, record the load with these event times. From then on every start begins after it (`stream.loaded`).
 4. The stream closes the windows to load. It has read a part of their records at most, so they serve nothing yet.
@@ -13,8 +14,8 @@ again, and an interrupted backfill continues after its last chunk.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -41,10 +42,21 @@ from rivertwice.backfill.prepare import make_plan
 from rivertwice.backfill.publish import publish_backfill
 from rivertwice.backfill.ranges import HalfOpenRange, subtract
 from rivertwice.backfill.store import list_backfills, load_backfill_plan, save_plan
-from rivertwice.core import LogGapError, LostRaceError, Measured, PipelineHome, Progress, RequestError, Settings
+from rivertwice.core import (
+    LogGapError,
+    LostRaceError,
+    Measured,
+    PipelineHome,
+    Progress,
+    RequestError,
+    Settings,
+    to_iso,
+)
 from rivertwice.definition import Bundle, Definition, load_bundle_definition
 from rivertwice.engine import LogDecoder, Spark
 from rivertwice.log import (
+    LakeHistory,
+    LakeTable,
     LogRead,
     OffsetRanges,
     archived_ranges,
@@ -82,6 +94,34 @@ def all_records(retained: OffsetRanges, archived: OffsetRanges, *, only_archived
     return ranges
 
 
+def take_history(settings: Settings, definition: Definition, ranges: OffsetRanges) -> LakeHistory | None:
+    """Return the history of a definition's only topic, which ends where the log begins; None if it has none. Nothing is written.
+
+    Args:
+        ranges: of all records that Kafka and the archive have.
+
+    Raises:
+        RequestError: the table, a column or the snapshot is not there or does not fit; or another history is pinned.
+    """
+    _, source = definition.source
+    if source.history is None:
+        return None
+    asked = source.history
+    table = LakeTable(
+        form=asked.format,
+        table=asked.table.rstrip("/"),
+        catalog=asked.catalog,
+        number=asked.snapshot,
+        columns={".".join(source.parts_of(name)): column for name, column in asked.columns.items()},
+        payload=asked.payload,
+        key=asked.key,
+        time=asked.time_column(source),
+        until=asked.until,
+    )
+    topic_id = kafka.topic_id(settings, source.topic)
+    return LakeHistory.take(settings, source.topic, topic_id, table, asked.fitting(source), ranges.get(0, (0, 0))[0])
+
+
 def read_log_map(
     spark: SparkSession,
     settings: Settings,
@@ -90,7 +130,7 @@ def read_log_map(
     *,
     only_archived: bool = False,
 ) -> LogMap:
-    """Return the event times of all records of a definition's only topic that Kafka or the archive has.
+    """Return the event times of all records of a definition's only topic that a lake, Kafka or the archive has.
 
     Args:
         block: offsets of a block; None: by the number of records.
@@ -98,49 +138,88 @@ def read_log_map(
 
     Raises:
         LogGapError: records were deleted while it was read, or the topic was created again.
+        RequestError: records of the log may be in the history of the lake, too.
     """
     view, source = definition.source
     topic, topic_id = source.topic, kafka.topic_id(settings, source.topic)
     begins = kafka.begin_offsets(settings, topic)
     retained = {p: (begins[p], end) for p, end in kafka.end_offsets(settings, topic).items()}
     ranges = all_records(retained, archived_ranges(settings, topic, topic_id), only_archived=only_archived)
+    history = take_history(settings, definition, ranges)
+    begin_at = {partition: start for partition, (start, _) in ranges.items()}
+    if history is not None:
+        ranges |= {p: (start, ranges[p][1]) for p, (start, _) in history.ranges.items()}
     size = block or block_size(count(ranges))
-    read = LogRead(spark, settings, topic, [ranges], topic_id, leave_out=True)
+    read = LogRead(spark, settings, topic, [ranges], topic_id, leave_out=history is None, history=history)
     if read.missing:
         message = f"topic {topic} lost records while its event times were read: {read.missing[:3]}; run it again"
         raise LogGapError(message)
     starts = F.lit(0).cast("bigint")
-    for partition, (start, _) in ranges.items():
+    for partition, start in begin_at.items():
         starts = F.when(F.col("_partition") == partition, F.lit(start)).otherwise(starts)
     event_ms = F.unix_millis(source.event_time)
     rows = LogDecoder(spark, definition, view).records(read, details=False)
     offset = F.col("_offset")
     at = (offset - F.pmod(offset - starts, F.lit(size))).alias("_at")
     counts = (F.count(F.lit(1)).alias("rows"), F.min(event_ms).alias("low"), F.max(event_ms).alias("high"))
-    table = rows.groupBy("_partition", at, "_reason").agg(*counts).toArrow()
+    time = F.col("_record_time") if source.history is None or source.history.timestamp else F.col(source.event_time)
+    first = F.min(F.when(offset >= starts, F.struct(time.alias("time"), "_partition", "_offset"))).alias("first")
+    table = rows.groupBy("_partition", at, "_reason").agg(*counts, *([] if history is None else [first])).toArrow()
     read.check_same_topic()
-    return to_map(topic, ranges, size, table)
+    if history is not None:
+        require_apart(history, topic, table)
+        table = table.drop_columns(["first"])
+    return replace(to_map(topic, ranges, size, table, begin_at), history=history)
 
 
-def to_map(topic: str, ranges: OffsetRanges, size: int, table: pa.Table) -> LogMap:
+def require_apart(history: LakeHistory, topic: str, table: pa.Table) -> None:
+    """Check that no record of the log is before the end of the history: it might be in both, and count twice. Pure.
+
+    Args:
+        table: `first` has time, partition and offset of the earliest record of the log in a block, or is null.
+
+    Raises:
+        RequestError: one is; the message names the earliest.
+    """
+    early = [row for row in table["first"].to_pylist() if row is not None and row["time"] is not None]
+    first = min(early, key=lambda row: row["time"], default=None)
+    if first is None or first["time"] >= history.table.until:
+        return
+    message = (
+        f"the history of topic {topic} has what is before {to_iso(history.table.until)} ({history.table.time} of {history.table.name}), and the log "
+        f"has an earlier record: {topic}/{first['_partition']}@{first['_offset']} of {to_iso(first['time'])}; it may be in both and would count "
+        f"twice; let `until` be {to_iso(first['time'])} or earlier, if the log has all that the table has from then on, or name a column with the "
+        "time at which records were written as `timestamp`"
+    )
+    raise RequestError(message)
+
+
+def to_map(
+    topic: str, ranges: OffsetRanges, size: int, table: pa.Table, begin_at: Mapping[int, int] | None = None
+) -> LogMap:
     """Return the map of blocks of `size` offsets from what was counted of each. Pure.
 
     Args:
         table: `_partition`, `_at` (first offset of the block), `_reason` (null: accepted), `rows`, and the least and largest event
             time, `low` and `high`.
+        begin_at: partition to an offset at which a block begins: where the log begins, so that no block has records of a history, too; None: at the
+            first offset.
     """
+    aligned = begin_at or {partition: start for partition, (start, _) in ranges.items()}
     accepted: dict[tuple[int, int], tuple[int, int | None, int | None]] = {}
     rejected: dict[tuple[int, int], dict[str, int]] = defaultdict(dict)
     for row in table.to_pylist():
-        where = (row["_partition"], row["_at"])
+        where = (row["_partition"], max(row["_at"], ranges[row["_partition"]][0]))
         if row["_reason"] is None:
             accepted[where] = (row["rows"], row["low"], row["high"])
         else:
             rejected[where][row["_reason"]] = row["rows"]
     zones = [
-        LogZone(partition, at, min(end, at + size), *accepted.get((partition, at), (0, None, None)))
+        LogZone(
+            partition, max(at, start), min(end, at + size), *accepted.get((partition, max(at, start)), (0, None, None))
+        )
         for partition, (start, end) in sorted(drop_empty(dict(ranges)).items())
-        for at in range(start, end, size)
+        for at in range(start - (start - aligned[partition]) % size, end, size)
     ]
     return LogMap(topic, dict(ranges), zones, dict(rejected))
 
@@ -229,6 +308,8 @@ def begin_load(
         return plan
     topic_id = kafka.topic_id(settings, source.topic)
     _require_archived(settings, plan, topic_id)
+    if plan.history is not None:
+        plan.history.pin(settings)
     bundle.save(home.bundles)
     with at_rest(home, "first load", now, running="its stream began, or is about to, at the log's beginning") as check:
         if require_first_start(home) is not None:
@@ -250,6 +331,8 @@ def begin_load(
             rejected=plan.rejected,
             by=by,
             noted_at=now,
+            history=None if plan.history is None else plan.history.text,
+            history_ms=plan.history_ms,
         )
         check()
         record_load(home, load, plan.zones)  # step 3
@@ -315,7 +398,8 @@ def _require_archived(settings: Settings, plan: LoadPlan, topic_id: str) -> None
     Raises:
         LogGapError: it lacks some.
     """
-    wanted = drop_empty(dict(plan.ranges))
+    history = {} if plan.history is None else plan.history.ranges
+    wanted = drop_empty(without(dict(plan.ranges), history))
     archived = intersect(wanted, archived_ranges(settings, plan.topic, topic_id))
     if count(archived) != count(wanted):
         message = (

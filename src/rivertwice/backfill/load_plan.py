@@ -16,7 +16,7 @@ from rivertwice.backfill.model import BackfillRequest
 from rivertwice.backfill.ranges import HalfOpenRange, subtract
 from rivertwice.core import RequestError, TimeRange, from_ms, iso_of_ms
 from rivertwice.definition import Definition
-from rivertwice.log import OffsetRanges, count, drop_empty
+from rivertwice.log import LakeHistory, OffsetRanges, count, drop_empty
 from rivertwice.timeline import FirstLoad, LogZone, Publication
 
 MOST_ZONES = 20_000
@@ -35,12 +35,14 @@ class LogMap:
         ranges: partition to the offsets that were read, half-open.
         zones: blocks that follow each other and cover `ranges`.
         rejected: (partition, start of the block) to reason to number of records that the definition does not accept.
+        history: what lies in a lake; the log begins where it ends, and so does a block.
     """
 
     topic: str
     ranges: OffsetRanges
     zones: Sequence[LogZone]
     rejected: Mapping[tuple[int, int], Mapping[str, int]] = field(default_factory=dict)
+    history: LakeHistory | None = None
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,7 @@ class LoadPlan:
         zones: their event times.
         accepted: records among them that the definition accepts; rejected: reason to number of the others.
         streamed: records that the stream reads of the log as it was.
+        history: what of the ranges lies in a lake.
     """
 
     topic: str
@@ -68,6 +71,14 @@ class LoadPlan:
     accepted: int
     rejected: Mapping[str, int]
     streamed: int
+    history: LakeHistory | None = None
+
+    @property
+    def history_ms(self) -> int | None:
+        """The largest event time of an accepted record of the history; None if there is none."""
+        ranges = {} if self.history is None else self.history.ranges
+        own = (zone.max_event_ms for zone in self.zones if zone.end <= ranges.get(zone.partition, (0, zone.start))[1])
+        return max((ms for ms in own if ms is not None), default=None)
 
     @property
     def windows(self) -> int:
@@ -86,7 +97,7 @@ def refuse_load(definition: Definition) -> None:
     Raises:
         RequestError: the message says why, and what to do instead.
     """
-    why = find_load_obstacle(definition)
+    why = definition.load_obstacle
     if why is None:
         return
     message = (
@@ -94,18 +105,6 @@ def refuse_load(definition: Definition) -> None:
         "stream load it in large batches"
     )
     raise RequestError(message)
-
-
-def find_load_obstacle(definition: Definition) -> str | None:
-    """Return why the past of a definition cannot be loaded by batch, or None."""
-    kind = definition.window.kind
-    if not kind.is_aligned or not kind.has_watermark:
-        return f"its windows are {definition.window.text}, and where the records of one end is known only once all before it were read"
-    if definition.has_several_sources:
-        return f"it has several sources ({', '.join(definition.topics)}), and a window may need records of any time of a table or of a slow topic"
-    if definition.has_updates:
-        return "it has emit: updates, so a stream that begins in between would emit windows of which it reads a part"
-    return None
 
 
 def block_size(records: int) -> int:
@@ -119,7 +118,28 @@ def plan_load(definition: Definition, log: LogMap) -> LoadPlan | str:
     Args:
         definition: that `refuse_load` accepts.
         log: all records that exist.
+
+    Raises:
+        RequestError: there is a history, and the stream would have to read some of it, or all.
     """
+    plan = _plan_load(definition, log)
+    history = log.history
+    if history is None:
+        return plan
+    reached = "" if not isinstance(plan, str) else plan
+    for partition, (_, end) in history.ranges.items():
+        if not isinstance(plan, str) and plan.ranges[partition][1] < end:
+            reached = f"windows that are open at the log's end, from {iso_of_ms(plan.before_ms)} on, have records in it"
+    if reached:
+        message = (
+            f"{definition.name} cannot load its history, {history.text}: {reached}, and a stream reads Kafka alone; wait until the log has "
+            f"records that close the windows of the history, then `rivertwice start {definition.name} --from-batch`"
+        )
+        raise RequestError(message)
+    return plan
+
+
+def _plan_load(definition: Definition, log: LogMap) -> LoadPlan | str:
     ms = timedelta(milliseconds=1)
     window, (_, source) = definition.window, definition.source
     size, step = window.length // ms, window.step // ms
@@ -153,6 +173,7 @@ def plan_load(definition: Definition, log: LogMap) -> LoadPlan | str:
         accepted=sum(zone.accepted for zone in zones),
         rejected=dict(sorted(rejected.items())),
         streamed=count(log.ranges) - count(ranges),
+        history=log.history,
     )
 
 
@@ -205,6 +226,13 @@ def explain_load(pipeline: str, plan: LoadPlan) -> str:
         f"first load of {pipeline}, topic {plan.topic}",
         f"{kept} {iso_of_ms(plan.closed_ms)} that the stream would have at the log's end",
         f"batch      {plan.records} records that the stream does not read; backfills read those that their windows need",
+        *(
+            []
+            if plan.history is None
+            else [
+                f"history    {count(plan.history.ranges)} rows of {plan.history.text}: offsets below {plan.history.end} of partition 0"
+            ]
+        ),
         *(
             f"           partition {p} [{low}, {high})"
             for p, (low, high) in sorted(drop_empty(dict(plan.ranges)).items())

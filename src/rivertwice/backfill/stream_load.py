@@ -1,4 +1,4 @@
-"""Load a pipeline's past by its own stream, in few, large batches: for definitions that `load_plan.find_load_obstacle` names.
+"""Load a pipeline's past by its own stream, in few, large batches: for definitions that `Definition.load_obstacle` names.
 
 A backfill publishes windows that depend on their own records. A session, a fold, or a join of several sources depends on records of
 any time before. So the past is computed by the stream's own plan; but a batch of a million records costs far less than fifty of
@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from rivertwice.backfill.load import all_records
-from rivertwice.backfill.load_plan import find_load_obstacle
 from rivertwice.core import LogGapError, LostRaceError, PipelineHome, RequestError, Settings
 from rivertwice.definition import RECORD, Bundle, Definition
 from rivertwice.log import (
@@ -93,7 +92,7 @@ def plan_stream_load(settings: Settings, definition: Definition) -> StreamLoadPl
     Raises:
         ServiceError: Kafka does not answer.
     """
-    why = find_load_obstacle(definition)
+    why = definition.load_obstacle
     assert why is not None, "backfills load the others"
     ids: dict[str, str] = {}
     genesis: dict[str, dict[str, int]] = {}

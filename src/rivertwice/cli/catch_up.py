@@ -169,11 +169,11 @@ def plan_text(name: str, backlog: Backlog, plan: HandOver) -> str:
 
 def show_load(frame: Frame, name: str) -> None:
     """Print what a first load of a pipeline would do; nothing is written."""
-    from rivertwice.backfill import explain_load, find_load_obstacle, look_at_log, require_first_start
+    from rivertwice.backfill import explain_load, look_at_log, require_first_start
     from rivertwice.engine import spark_on_demand
 
     bundle = _bundle(frame, name)
-    if find_load_obstacle(bundle.definition) is not None:
+    if bundle.definition.load_obstacle is not None:
         _show_stream_load(frame, name, bundle)
         return
     load = require_first_start(frame.settings.pipeline(name))
@@ -206,11 +206,10 @@ def show_load(frame: Frame, name: str) -> None:
 
 def is_loaded_by_stream(frame: Frame, name: str) -> bool:
     """Say whether the stream itself loads a pipeline's past, because no backfill can; or was asked to."""
-    from rivertwice.backfill import find_load_obstacle
     from rivertwice.timeline import StreamLoad
 
     recorded = StreamLoad.load(frame.settings.pipeline(name)) is not None
-    return recorded or find_load_obstacle(_bundle(frame, name).definition) is not None
+    return recorded or _bundle(frame, name).definition.load_obstacle is not None
 
 
 def begin_by_stream(frame: Frame, name: str, now: datetime) -> StreamLoadProgress:

@@ -96,7 +96,8 @@ def start(
     from rivertwice.stream import refuse_start
 
     settings = frame.settings
-    refuse_start(settings, frame.known_pipeline(name))  # a definition that is known not to run is refused here
+    name = frame.known_pipeline(name)
+    refuse_start(settings, name, from_batch=from_batch)  # a definition that is known not to run is refused here
     _refuse_together(accept_gap, from_batch=from_batch, dry_run=consent.dry_run)
     if consent.dry_run and accept_gap is None:
         show_load(frame, name)

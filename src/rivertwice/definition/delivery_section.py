@@ -60,7 +60,12 @@ def _table(value: str) -> str:
     return value
 
 
-def _iceberg_table(value: str) -> str:
+def iceberg_table(value: str) -> str:
+    """Return the name of an Iceberg table, unchanged.
+
+    Raises:
+        ValueError: it is not one.
+    """
     if not _ICEBERG.match(value):
         message = f"{value[:80]!r} cannot name an Iceberg table; write namespace.table, each of a-z, 0-9 and _, a letter first"
         raise ValueError(message)
@@ -69,7 +74,7 @@ def _iceberg_table(value: str) -> str:
 
 Variable = Annotated[str, AfterValidator(_variable)]
 TableName = Annotated[str, AfterValidator(_table)]
-IcebergTable = Annotated[str, AfterValidator(_iceberg_table)]
+IcebergTable = Annotated[str, AfterValidator(iceberg_table)]
 
 
 class _Sink(BaseModel):

@@ -116,6 +116,15 @@ def find_topics_conflict(definition: DefinitionFile) -> str | None:
     return None
 
 
+def find_history_conflict(definition: DefinitionFile) -> str | None:
+    """Return why no source may have a history in a lake, or None: only a first load by batch reads one."""
+    views = [view for view, source in definition.sources.items() if source.history is not None]
+    why = definition.load_obstacle if views else None
+    if why is None:
+        return None
+    return f"source {views[0]} has a history, which is loaded by batch, and that cannot be done: {why}; remove history"
+
+
 def _optional_part(schema: dict[str, Any]) -> None:
     """Publish an optional part without null."""
     schema.update(next(each for each in schema.pop("anyOf") if "$ref" in each))
@@ -218,7 +227,7 @@ class DefinitionFile(Strict):
         if twice:
             message = f"result column {twice[0]!r} is given twice among window, keys and columns; rename one"
             raise ValueError(message)
-        wrong = find_fast_conflict(self) or kind.find_conflict(self)
+        wrong = find_fast_conflict(self) or kind.find_conflict(self) or find_history_conflict(self)
         if wrong:
             raise ValueError(wrong)
         return self
@@ -267,6 +276,20 @@ class DefinitionFile(Strict):
     def has_updates(self) -> bool:
         """Whether a window's rows are emitted with every batch that changes them; the newest version of each row counts."""
         return self.emit == "updates"
+
+    @property
+    def load_obstacle(self) -> str | None:
+        """Why the past cannot be loaded by batch, or None."""
+        kind = self.window.kind
+        if not kind.is_aligned or not kind.has_watermark:
+            return f"its windows are {self.window.text}, and where the records of one end is known only once all before it were read"
+        if self.has_several_sources:
+            return f"it has several sources ({', '.join(self.topics)}), and a window may need records of any time of a table or of a slow topic"
+        if self.has_updates:
+            return (
+                "it has emit: updates, so a stream that begins in between would emit windows of which it reads a part"
+            )
+        return None
 
     @property
     def has_windows_of_their_own(self) -> bool:

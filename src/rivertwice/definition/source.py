@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, 
 
 from rivertwice.core import meant
 from rivertwice.definition.folds import NO_WATERMARK, sql_type
+from rivertwice.definition.history import History
 from rivertwice.definition.parts import Column, Duration, EpochUnit, Strict, Topic, find_epochs_conflict, without_null
 from rivertwice.definition.pinned_files import MAX_ID, SUBJECT
 
@@ -342,6 +343,11 @@ class Source(Strict):
         "is a JSON object of them.",
         json_schema_extra=without_null,
     )
+    history: History | None = Field(
+        default=None,
+        description="A table in a lake with the records before the log's first one; a first load reads them (`rivertwice start NAME --from-batch`).",
+        json_schema_extra=without_null,
+    )
     _pins: Pins | None = PrivateAttr(default=None)
     _message: ProtoSchema | None = PrivateAttr(default=None)
 
@@ -383,6 +389,7 @@ class Source(Strict):
         wrong = wrong or self._decimals_finding()
         wrong = wrong or find_envelope_conflict(self) or find_epochs_conflict(self) or find_paths_conflict(self)
         wrong = wrong or find_heartbeat_conflict(self)
+        wrong = wrong or (None if self.history is None else self.history.find_conflict(self))
         if wrong:
             raise ValueError(wrong)
         return self

@@ -60,6 +60,7 @@ if TYPE_CHECKING:
         find_gap,
         record_acceptance,
     )
+    from rivertwice.log.history import LakeHistory, LakeTable
     from rivertwice.log.kafka import ensure_topic, spark_options, stable_ends
     from rivertwice.log.leases import (
         Clock,

@@ -29,6 +29,7 @@ import pyarrow.parquet as pq
 from rivertwice.core import DamagedFileError, Settings, TableDamageError, below, require_topic
 from rivertwice.log.addresses import OffsetRanges, between
 from rivertwice.log.decoded_files import ANOTHER_SUM, has_sum, sum_of, tidy_decoded
+from rivertwice.log.history import LakeHistory
 from rivertwice.log.marks import LastRecord
 from rivertwice.storage import Snapshot, Table, check_size, read_json, replace_json
 
@@ -120,8 +121,13 @@ def archived(settings: Settings, topic: str, topic_id: str) -> Archived:
 
 
 def archived_segments(settings: Settings, topic: str, topic_id: str) -> list[OffsetRanges]:
-    """Return the archived ranges of one topic, oldest segment first; more than one segment only after a hole."""
-    return list(archived(settings, topic, topic_id).segments)
+    """Return the ranges of one topic that can be read without Kafka, oldest first: its history in a lake, if it has one, then the archive.
+
+    The archive is one segment, and one more after each hole. After a history it may have no record yet.
+    """
+    segments = list(archived(settings, topic, topic_id).segments)
+    history = LakeHistory.pinned(settings, topic, topic_id)
+    return segments if history is None else [history.ranges, *(segments or [{}])]
 
 
 def archived_ranges(settings: Settings, topic: str, topic_id: str) -> OffsetRanges:

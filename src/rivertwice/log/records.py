@@ -19,8 +19,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from rivertwice.core import LogGapError, Settings
 from rivertwice.log import kafka
 from rivertwice.log.addresses import OffsetRanges, count, describe, drop_empty, intersect, split
-from rivertwice.log.archive_table import ABSENT, COUNTED, archived_segments, count_archived, count_rows, require_sound
+from rivertwice.log.archive_table import ABSENT, COUNTED, archived, count_archived, count_rows, require_sound
 from rivertwice.log.decoded_files import DecodedFiles, decoded_place
+from rivertwice.log.history import LakeHistory
 from rivertwice.log.kafka import range_options
 from rivertwice.log.reader import compacted_away
 from rivertwice.storage import Snapshot, Table, TableFiles
@@ -126,12 +127,14 @@ class ReadPlan:
     Attributes:
         missing: ranges that are in neither: (partition, start, end).
         older: ranges taken from the archive's older segments, one mapping per segment.
+        history: ranges taken from the topic's history in a lake.
     """
 
     archive: OffsetRanges
     kafka: OffsetRanges
     missing: tuple[tuple[int, int, int], ...]
     older: tuple[OffsetRanges, ...] = ()
+    history: tuple[OffsetRanges, ...] = ()
 
 
 def plan_read(
@@ -200,14 +203,22 @@ def read_ranges(
     return LogRead(spark, settings, topic, [ranges], known_id, count_check=count_check).records()
 
 
-def observe_read(settings: Settings, topic: str, ranges: OffsetRanges, topic_id: str) -> ReadPlan:
+def observe_read(
+    settings: Settings, topic: str, ranges: OffsetRanges, topic_id: str, history: LakeHistory | None = None
+) -> ReadPlan:
     """Find where the records of `ranges` can be read now; the plan's `missing` has the ranges that are nowhere.
 
     What Kafka has compacted away, and the archive lacks, is missing, too.
+
+    Args:
+        history: of the topic in a lake, before it is pinned; None: the pinned one.
     """
-    *older, archived = archived_segments(settings, topic, topic_id) or [{}]
-    plan = plan_read(ranges, archived, _retained(settings, topic, topic_id, ranges, archived), older)
+    *older, archive = archived(settings, topic, topic_id).segments or [{}]
+    plan = plan_read(ranges, archive, _retained(settings, topic, topic_id, ranges, archive), older)
     gone = compacted_away(settings, topic, plan.kafka) if plan.kafka else []
+    if plan.missing and (lake := history or LakeHistory.pinned(settings, topic, topic_id)) is not None:
+        inside, missing = _from_older(list(plan.missing), [lake.ranges])
+        plan = replace(plan, missing=tuple(missing), history=tuple(inside))
     return plan if not gone else replace(plan, missing=tuple(sorted([*plan.missing, *gone])))
 
 
@@ -230,6 +241,7 @@ class LogRead:
         *,
         count_check: bool = True,
         leave_out: bool = False,
+        history: LakeHistory | None = None,
     ) -> None:
         """Find where the records are.
 
@@ -238,20 +250,28 @@ class LogRead:
             topic_id: id of the topic of the offsets.
             count_check: also count the archive's records, so that a damaged archive is an error and not a smaller result.
             leave_out: leave out what is missing; else that is an error.
+            history: of the topic in a lake, before it is pinned; None: the pinned one.
 
         Raises:
             LogGapError: records are in neither Kafka nor the archive, or the archive has more or fewer than offsets.
-            TableDamageError: a file is missing, or differs from what was written.
+            TableDamageError: a file is missing, or differs from what was written. One of a history may be left out.
         """
         self.settings = settings
         self.topic = topic
         self._spark = spark
         self._topic_id = topic_id
-        plans = [observe_read(settings, topic, ranges, topic_id) for ranges in scans]
+        plans = [observe_read(settings, topic, ranges, topic_id, history) for ranges in scans]
         for plan in plans:
             if plan.missing and not leave_out:
                 raise _gap(topic, plan.missing)
         self.missing = [gap for plan in plans for gap in plan.missing]
+        self._from_lake: list[DataFrame] = []
+        if any(plan.history for plan in plans):
+            lake = history or LakeHistory.pinned(settings, topic, topic_id)
+            assert lake is not None, "the plan reads of it"
+            for plan in plans:
+                for part in plan.history:
+                    self._from_lake += self._read_lake(lake, part, leave_out=leave_out)
         self.from_kafka = [plan.kafka for plan in plans if plan.kafka]
         archived = [ranges for plan in plans for ranges in (*plan.older, plan.archive) if ranges]
         self._table = Table(settings.archive(topic)).open() if archived else None
@@ -294,13 +314,14 @@ class LogRead:
                 rows = self._rows(uris).where(F.col("topic_id") == F.lit(self._topic_id))
                 frames.append(_as_kafka(rows.where(_in_ranges(ranges, "partition", "offset"))))
         frames += [read_kafka(self._spark, self.settings, self.topic, ranges) for ranges in self.from_kafka]
+        frames += self._from_lake
         if not frames:
             return self._spark.createDataFrame([], kafka_schema())
         return functools.reduce(DataFrame.unionByName, frames)
 
     def is_whole_without(self, names: Collection[str]) -> bool:
         """Say whether all records are in files of these names."""
-        return not self.from_kafka and self._uris.keys() <= set(names)
+        return not self.from_kafka and not self._from_lake and self._uris.keys() <= set(names)
 
     def whole_files(self, names: Collection[str]) -> DataFrame:
         """Return all records of some of the archive's files in a folder, with Kafka's columns, `_topic_id`, and the file's name as `_file`."""
@@ -328,6 +349,17 @@ class LogRead:
         place = decoded_place(self.settings, self.topic)
         return None if place is None else DecodedFiles(place / decoder, self._uris.keys())
 
+    def _read_lake(self, history: LakeHistory, ranges: OffsetRanges, *, leave_out: bool) -> list[DataFrame]:
+        """Return the records of some ranges of the history; what it has lost is missing."""
+        frames = []
+        for partition, (low, high) in ranges.items():
+            runs, lost = history.readable(low, high)
+            if lost and not leave_out:
+                raise history.refusal(lost)
+            frames += [history.records(self._spark, *run) for run in runs]
+            self.missing += [(partition, *gap) for gap in _between(runs, low, high)]
+        return frames
+
     def _rows(self, uris: Sequence[str]) -> DataFrame:
         assert self._table is not None, "it has files"
         return TableFiles(self._table).frame(self._spark, _ARCHIVE, self.settings.home / "cache", uris=uris)
@@ -339,6 +371,13 @@ class LogRead:
         if files.are_read_by_executors(self._spark):
             return _count_by_executors(self._spark, self._table, uris, self._topic_id, ranges)
         return count_archived(files.copies(uris, self.settings.home / "cache"), self._topic_id, ranges)
+
+
+def _between(runs: Sequence[tuple[int, int]], low: int, high: int) -> list[tuple[int, int]]:
+    """Return the offsets of [low, high) that are in none of some runs, which are in order. Pure."""
+    ends = [low, *(end for _, end in runs)]
+    starts = [*(start for start, _ in runs), high]
+    return [(end, start) for end, start in zip(ends, starts, strict=True) if end < start]
 
 
 def _as_kafka(rows: DataFrame, *more: Column) -> DataFrame:

@@ -58,6 +58,7 @@ from rivertwice.read.explain_records import (
     read_dead,
     read_late,
     read_loaded,
+    with_lake,
 )
 from rivertwice.read.find import newest_chain, open_rows
 from rivertwice.reconcile import shape_of
@@ -271,6 +272,7 @@ def _explain(
     batches = read_batches(home, committed, address.start, address.end)
     low_ms, high_ms = to_ms(address.start), to_ms(address.end)
     reads = gather_reads(batches, read_loaded(home, low_ms, high_ms), low_ms, high_ms)
+    reads = with_lake(settings, home, reads, low_ms)
     newest_run = newest_chain(home)
     causes = judged_rows(pipeline, None if newest_run is None else newest_run[0], address, read_causes)
     late = late_of_causes(causes, committed)

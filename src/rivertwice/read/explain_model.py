@@ -108,18 +108,39 @@ class OffsetRange:
 
 
 @dataclass(frozen=True)
+class LakePart:
+    """Offsets of a partition that are rows of a file in a lake.
+
+    Attributes:
+        first_row: the row at `start`; the file's first is 0.
+        snapshot: which snapshot of which table the file belongs to.
+    """
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    file: str
+    first_row: int
+    snapshot: str
+
+
+@dataclass(frozen=True)
 class Reads:
     """The batches of the head's path that may have read a record of the window, by their event times in the ledger.
 
     Attributes:
         batches: how many; first, last: the first and the last of them as TIMELINE/BATCH; None: none.
         records: offsets in them.
+        lake: which of the offsets are rows of a history in a lake. proof: what is known of a window with such records; empty for others.
     """
 
     batches: int = 0
     first: str | None = None
     last: str | None = None
     ranges: tuple[OffsetRange, ...] = ()
+    lake: tuple[LakePart, ...] = ()
+    proof: str = ""
 
     @property
     def records(self) -> int:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from rivertwice.backfill import merge
-from rivertwice.core import PipelineHome, from_ms, to_ms
+from rivertwice.core import PipelineHome, Settings, from_ms, to_ms
 from rivertwice.definition import Definition
-from rivertwice.log import Part
+from rivertwice.log import LakeHistory, Part
 from rivertwice.read.explain_kinds import facts_of
-from rivertwice.read.explain_model import DeadRecord, LateRecord, OffsetRange, Published, Reads
+from rivertwice.read.explain_model import DeadRecord, LakePart, LateRecord, OffsetRange, Published, Reads
 from rivertwice.storage import Table, Where
 from rivertwice.timeline import (
     BRIEF,
@@ -113,6 +113,23 @@ def read_loaded(home: PipelineHome, low_ms: int, high_ms: int) -> list[tuple[str
         and zone.min_event_ms < high_ms
         and low_ms <= zone.max_event_ms
     ]
+
+
+def with_lake(settings: Settings, home: PipelineHome, reads: Reads, start_ms: int) -> Reads:
+    """Return the reads with the files and rows of those that lie in a lake, and what is known of the window that starts at `start_ms`."""
+    load = FirstLoad.load(home)
+    if load is None or load.history is None:
+        return reads
+    history = LakeHistory.pinned(settings, load.topic, load.topic_id)
+    parts = [
+        LakePart(part.topic, part.partition, rows.start, rows.end, rows.file, rows.first_row, history.snapshot)
+        for part in reads.ranges
+        if history is not None and part.topic == load.topic
+        for low, high in [history.ranges.get(part.partition, (0, 0))]
+        if part.start < high and low < part.end
+        for rows in history.rows_at(max(low, part.start), min(high, part.end))
+    ]
+    return replace(reads, lake=tuple(parts), proof=load.proof_of(start_ms) if parts else "")
 
 
 def read_late(

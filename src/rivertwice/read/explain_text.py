@@ -34,6 +34,7 @@ def describe(explanation: Explanation) -> str:
         ("served", _made(explanation)),
         ("stream", _emitted(explanation)),
         ("read", _reads(explanation.reads)),
+        ("lake", _lake(explanation.reads)),
         ("late", _late(explanation)),
         ("refused", _dead(explanation)),
         ("history", [_change(change) for change in explanation.history]),
@@ -111,6 +112,15 @@ def _reads(reads: Reads) -> list[str]:
         f"{place} {' '.join(pairs[:_SHOWN])}{' ...' if len(pairs) > _SHOWN else ''}" for place, pairs in runs.items()
     ]
     return [*lines, *shown[:_SHOWN], *_more(len(runs), "partitions")]
+
+
+def _lake(reads: Reads) -> list[str]:
+    lines = [
+        f"{part.topic}/{part.partition} [{part.start}, {part.end}) are rows {part.first_row} to {part.first_row + part.end - part.start - 1} "
+        f"of {part.file}, {part.snapshot}"
+        for part in reads.lake[:_SHOWN]
+    ]
+    return [*lines, *_more(len(reads.lake), "files"), *([reads.proof] if reads.proof else [])]
 
 
 def _late(explanation: Explanation) -> list[str]:

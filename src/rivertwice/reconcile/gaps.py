@@ -244,10 +244,10 @@ def find_doubts(
     for jump in jumps:
         lost = sum(count(intersect(jump.parts, {part: (low, high)})) for part, low, high in missing)
         if lost:
-            reason = (
-                f"gap: {jump.text}: the stream continued past it, {lost} records are lost for ever and may belong to the "
-                "window"
+            left_out = (
+                "which a first load read instead of it, cannot be read now" if jump.is_load else "are lost for ever"
             )
+            reason = f"gap: {jump.text}: the stream continued past it, {lost} records {left_out} and may belong to the window"
             doubts.append(LostRecordsDoubt(chain.late[jump.index], jump.skipped.until_ms, reason))
     return LostRecordEffects(tuple(doubts))
 

@@ -15,7 +15,7 @@ from rivertwice.reconcile.evidence import (
     listed,
 )
 from rivertwice.reconcile.model import ALSO, SERVED, STREAM, RowColumns, RowId, RowVerdict, StreamRow, Values
-from rivertwice.timeline import Verdict, digest_values
+from rivertwice.timeline import FirstLoad, Verdict, digest_values
 
 
 def window_digests(shape: RowColumns, rows: Iterable[tuple[RowId, Values]]) -> dict[int, str]:
@@ -163,6 +163,12 @@ NOT_LOADED = (
 """Reason of a verdict about a window that is served from a backfill, before that is published."""
 
 
+def published_reason(load: FirstLoad | None, start_ms: int) -> str:
+    """Return the reason of an agreeing row of a published window: for one of a history in a lake also what is not proved of it."""
+    proof = "" if load is None else load.proof_of(start_ms)
+    return f"published; {proof}" if proof else "published"
+
+
 def judge_served(evidence: Evidence, served: ServedEvidence) -> list[RowVerdict]:
     """Return one verdict of the pair served (against truth) for every address, in order."""
     to_serve = _expected_served(evidence, served)
@@ -200,7 +206,8 @@ def _judge_served_row(evidence: Evidence, served: ServedEvidence, row: RowId, *,
     elif is_truth and (order := evidence.order_reason(row)) is not None:
         verdict, reason = Verdict.NOT_COMPARABLE, order
     elif is_truth:
-        verdict, reason = Verdict.AGREES, "published" if published else evidence.doubts.caveat(row.start_ms)
+        caveat = evidence.doubts.caveat(row.start_ms)
+        verdict, reason = Verdict.AGREES, published_reason(evidence.load, row.start_ms) if published else caveat
     elif not published and row.start_ms in evidence.mixed:
         verdict, reason = Verdict.NOT_COMPARABLE, evidence.mixed[row.start_ms]
     elif served.is_of_older(row):

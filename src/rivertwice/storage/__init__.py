@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rivertwice.storage.blobs import BlobStore, files_below, is_temporary, require_key
     from rivertwice.storage.home_identity import describe_copy, home_id
+    from rivertwice.storage.lake import LakeFile, LakeSnapshot
     from rivertwice.storage.lease_terms import Terms
     from rivertwice.storage.leases import StillHeld, StoreClaim, Watch, shared_lock, take_claim
     from rivertwice.storage.local import (

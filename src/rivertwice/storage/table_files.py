@@ -72,7 +72,7 @@ class DataFile:
         with pq.ParquetFile(_source(place, self.path)) as parquet:
             names = [name for name in parquet.schema_arrow.names if name in wanted.names]
             for batch in parquet.iter_batches(BATCH_ROWS, columns=names):
-                yield _completed(pa.Table.from_batches([batch]), self.partition, wanted)
+                yield completed(pa.Table.from_batches([batch]), self.partition, wanted)
 
 
 class TableFiles:
@@ -137,7 +137,7 @@ class TableFiles:
 
     @cached_property
     def _filesystem(self) -> pafs.FileSystem:
-        return _filesystem(self.place)
+        return file_system(self.place)
 
     def dataset(self, files: Sequence[DataFile] | None = None) -> ds.FileSystemDataset:
         """Return the rows of some files, of all if none are named; nothing is read yet."""
@@ -254,7 +254,7 @@ def _source(path: Place, name: str) -> Any:
     return io.BytesIO(data)
 
 
-def _completed(rows: pa.Table, partition: Mapping[str, Any], wanted: pa.Schema) -> pa.Table:
+def completed(rows: pa.Table, partition: Mapping[str, Any], wanted: pa.Schema) -> pa.Table:
     """Return rows with all requested columns: partition values, others null."""
     columns = []
     for column in wanted:
@@ -305,13 +305,14 @@ def _equals(field: pa.Field, value: Any) -> pc.Expression:
     return pc.field(field.name) == pa.scalar(value, pa.string()).cast(field.type)
 
 
-def _filesystem(place: Place) -> pafs.FileSystem:
+def file_system(place: Place) -> pafs.FileSystem:
+    """Return the files below a place, to be read by pyarrow."""
     if isinstance(place, Path):
         return pafs.SubTreeFileSystem(str(place), pafs.LocalFileSystem())
     if not place.startswith("s3://"):
-        from rivertwice.storage.cloud import file_system
+        from rivertwice.storage import cloud
 
-        return file_system(place)
+        return cloud.file_system(place)
     options = storage_options(place) or {}
     endpoint = options.get("aws_endpoint", "")
     scheme, _, address = endpoint.rpartition("://")

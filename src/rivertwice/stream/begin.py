@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from rivertwice.core import FingerprintError, LogGapError, PipelineHome, Settings
+from rivertwice.core import FingerprintError, LogGapError, PipelineHome, RequestError, Settings
 from rivertwice.definition import Bundle, CheckReport, Definition, build_bundle
 from rivertwice.engine import buckets_at_genesis, check_bundle, read_verdict
 from rivertwice.log import StoredOffsets, encode_ends, kafka
@@ -136,19 +136,36 @@ def require_checked(
     return verdict
 
 
-def refuse_start(settings: Settings, pipeline: str) -> None:
+def refuse_start(settings: Settings, pipeline: str, *, from_batch: bool = False) -> None:
     """Refuse to ask for a stream whose definition cannot be loaded, or whose stored verdict refuses the start.
 
     This runs without Spark: a definition that was not checked yet is checked by its driver.
 
+    Args:
+        from_batch: whether a first load is asked for.
+
     Raises:
         DefinitionError: it would not start; the message says why.
+        RequestError: it has a history in a lake, never started, and no first load is asked for.
     """
     home = settings.pipeline(pipeline)
     bundle = build_bundle(settings.definition_folder(pipeline))
+    if not from_batch and select_head(read_sequence(home)) is None:
+        _require_loaded(home, bundle.definition)
     verdict = read_verdict(home, bundle.id)
     if verdict is not None and not verdict.holds and is_first_run(home, bundle, select_head(read_sequence(home))):
         verdict.require()
+
+
+def _require_loaded(home: PipelineHome, definition: Definition) -> None:
+    """Refuse to begin a stream whose definition has a history that no first load has taken: it would be left out unseen."""
+    views = [view for view, source in definition.sources.items() if source.history is not None]
+    if views and FirstLoad.load(home) is None:
+        message = (
+            f"source {views[0]} of {definition.name} has a history in a lake, and only a first load reads one; start it with "
+            f"`rivertwice start {definition.name} --from-batch`, or remove `history` to stream the log alone"
+        )
+        raise RequestError(message)
 
 
 def check_topics(recorded: Mapping[str, str], current: Mapping[str, str], pipeline: str) -> None:
@@ -199,6 +216,7 @@ def resolve_timeline(
     plan = plan_start(chosen, Timeline.names(home))
     name = plan.timeline
     if plan.create:
+        _require_loaded(home, definition)
         if has_remains:
             shutil.rmtree(home.checkpoint(name), ignore_errors=True)
         create_timeline(

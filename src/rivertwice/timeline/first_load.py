@@ -48,6 +48,7 @@ class FirstLoad:
         closed_ms: all of them end at or before this instant.
         accepted: records in `ranges` that the definition accepts.
         rejected: reason to number of the others; they get no row among the dead letters.
+        history: what of the ranges lies in a lake, in words; None: nothing. history_ms: the largest event time of its records.
     """
 
     pipeline: str
@@ -65,6 +66,8 @@ class FirstLoad:
     rejected: Mapping[str, int]
     by: str
     noted_at: datetime
+    history: str | None = None
+    history_ms: int | None = None
 
     @property
     def id(self) -> str:
@@ -101,6 +104,12 @@ class FirstLoad:
     def has(self, start_ms: int) -> bool:
         """Say whether a window is served from backfills, by its start."""
         return self.since_ms <= start_ms < self.before_ms
+
+    def proof_of(self, start_ms: int) -> str:
+        """Return what is known of a window that may have records of a history in a lake, by its start; empty if it has none."""
+        if self.history is None or self.history_ms is None or start_ms > self.history_ms or not self.has(start_ms):
+            return ""
+        return f"history: computed from {self.history}; no stream ever read it, so nothing is proved of what one would have made of it"
 
     def first_timeline(self) -> Timeline:
         """Return the record of the timeline that begins after what is loaded."""
@@ -154,6 +163,8 @@ def record_load(home: PipelineHome, load: FirstLoad, zones: Sequence[LogZone]) -
     """Record a first load and the event times of what it leaves out; return False if one is recorded already."""
     _record_zones(home, load, zones)
     body = {**asdict(load), "ranges": {str(p): list(pair) for p, pair in sorted(load.ranges.items())}}
+    if load.history is None:  # an earlier version reads it, too
+        del body["history"], body["history_ms"]
     stored = {"format": FORMAT, "id": load.id, **body, "noted_at": to_iso(load.noted_at)}
     return RecordStore(load_place(home)).put_if_absent(RECORD, stored)
 

@@ -35,7 +35,17 @@ import pyarrow as pa
 
 from rivertwice.core import PipelineHome, Place, Progress, RequestError, RivertwiceError, Settings, from_ms, to_iso
 from rivertwice.definition import Definition, InSet, Pattern, Source
-from rivertwice.log import Part, archive_lock, archived_ends, extend_archive, kafka, kept_for, note_sums, require_sound
+from rivertwice.log import (
+    LakeHistory,
+    Part,
+    archive_lock,
+    archived_ends,
+    extend_archive,
+    kafka,
+    kept_for,
+    note_sums,
+    require_sound,
+)
 from rivertwice.reconcile import forget_seals
 from rivertwice.savepoint import (
     OperationStep,
@@ -413,7 +423,7 @@ def plan_erasure(settings: Settings, asked: Erasure, value: Value) -> ErasurePla
     rows: dict[str, int] = {}
     unnamed: dict[str, int] = {}
     savepoints: dict[str, list[str]] = {}
-    refusals: list[str] = []
+    refusals = [refusal for topic in topics if (refusal := _refuse_history(settings, topic)) is not None]
     for name, definition in definitions.items():
         reader = _reader(settings, name, definition, asked, has_records=any(places.values()))
         refusals += find_refusals(reader, places)
@@ -661,6 +671,18 @@ def _find_records(
                 places.setdefault(Part(topic, row["partition"]), []).append(row["offset"])
                 newest = row["timestamp"] if newest is None else max(newest, row["timestamp"])
     return {part: sorted(offsets) for part, offsets in places.items()}, newest, left
+
+
+def _refuse_history(settings: Settings, topic: str) -> str | None:
+    """Return why nothing can be erased of a topic with a history in a lake: that table is not ours, and every recompute reads it again."""
+    history = LakeHistory.pinned(settings, topic, kafka.topic_id(settings, topic))
+    if history is None:
+        return None
+    return (
+        f"topic {topic} has a history in a lake, {history.text}, which is only read, so what it has would be computed again; erase the value in that "
+        "table with its own tools, and begin anew with its new snapshot: another topic, into which the log is copied without the value, and a "
+        "pipeline of another name"
+    )
 
 
 def _gone_from_kafka(settings: Settings, topic: str, newest: datetime | None) -> str | None:

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from datetime import timedelta
 
-from rivertwice.backfill import LoadPlan, StreamLoadPlan, find_load_obstacle, look_at_log, plan_stream_load
+from rivertwice.backfill import LoadPlan, StreamLoadPlan, look_at_log, plan_stream_load
 from rivertwice.core import Settings, utc_now
 from rivertwice.definition import ChangedComponent
 from rivertwice.engine import Spark
@@ -69,7 +69,7 @@ def plan_version(settings: Settings, pipeline: str, spark: Spark, *, recompute: 
     old, new = wanted.old.definition, wanted.new.definition
     stream_load = _plan_stream_load(settings, wanted)
     began = time.monotonic()
-    looked = find_load_obstacle(new) or look_at_log(spark(), settings, wanted.new)
+    looked = new.load_obstacle or look_at_log(spark(), settings, wanted.new)
     load, why = (None, looked) if isinstance(looked, str) else (looked, "")
     return VersionPlan(
         version=new.name,
@@ -104,7 +104,7 @@ def require_readable(settings: Settings, pipeline: str, *, recompute: bool) -> N
 
 def _plan_stream_load(settings: Settings, wanted: VersionRequest) -> StreamLoadPlan | None:
     new = wanted.new.definition
-    if find_load_obstacle(new) is None:
+    if new.load_obstacle is None:
         return None
     plan = plan_stream_load(settings, new)
     home = settings.pipeline(wanted.beside)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from histories.kinds import make_definition
-from rivertwice.backfill.load import all_records, to_map
+from rivertwice.backfill.load import all_records, require_apart, to_map
 from rivertwice.backfill.load_plan import (
     LEAST_BLOCK,
     MOST_ZONES,
@@ -26,8 +26,10 @@ from rivertwice.backfill.load_plan import (
 )
 from rivertwice.backfill.ranges import covering
 from rivertwice.core.errors import RequestError
-from rivertwice.core.instants import EPOCH, to_ms
+from rivertwice.core.instants import EPOCH, from_ms, to_ms
 from rivertwice.log.addresses import count
+from rivertwice.log.history import LakeHistory, LakeTable
+from rivertwice.storage.lake import LakeFile
 from rivertwice.timeline.first_load import FirstLoad
 from rivertwice.timeline.serving import Publication
 
@@ -204,3 +206,67 @@ def test_windows_are_unloaded_until_a_backfill_that_serves_publishes_them() -> N
     assert find_unloaded(LOAD, some, serving) == ((0, 20), (40, 100))
     assert find_unloaded(LOAD, [*some, published(4, "bf-3", (0, 200))], serving) == ()
     assert replace(LOAD, before_ms=90).cover != LOAD.cover
+
+
+def lake_of(rows: int, end: int) -> LakeHistory:
+    asked = LakeTable("delta", "/lake/events", "default", 7, {"at": "seen"}, None, None, "seen", EPOCH)
+    files = [LakeFile("/lake/events/a.parquet", 1, rows)]
+    return LakeHistory("events", "id", asked, end, pa.schema([]), files, [""])
+
+
+@given(
+    old=st.lists(st.integers(0, 600 * SECOND), min_size=1, max_size=20),
+    new=st.lists(st.integers(500 * SECOND, 1500 * SECOND), min_size=1, max_size=20),
+    block=st.integers(1, 9),
+)
+def test_no_block_has_records_of_a_history_and_of_the_log_and_the_stream_reads_none_of_the_history(
+    old: list[int], new: list[int], block: int
+) -> None:
+    history = lake_of(len(old), end=10)
+    low, end = history.ranges[0]
+    times = dict(enumerate([*old, *new], start=low))
+    rows: dict[int, list[int]] = {}
+    for offset, event_ms in times.items():
+        rows.setdefault(offset - (offset - end) % block, []).append(event_ms)
+    table = pa.table(
+        {
+            "_partition": [0] * len(rows),
+            "_at": list(rows),
+            "_reason": pa.nulls(len(rows), pa.string()),
+            "rows": [len(own) for own in rows.values()],
+            "low": [min(own) for own in rows.values()],
+            "high": [max(own) for own in rows.values()],
+        }
+    )
+    mapped = to_map("events", {0: (low, end + len(new))}, block, table, {0: end})
+    assert [at for zone in mapped.zones for at in range(zone.start, zone.end)] == list(times)
+    assert not any(zone.start < end < zone.end for zone in mapped.zones)
+    for zone in mapped.zones:
+        own = [times[at] for at in range(zone.start, zone.end)]
+        assert (zone.accepted, zone.min_event_ms, zone.max_event_ms) == (len(own), min(own), max(own))
+    definition = make_definition("tumbling")
+    plain = plan_load(definition, mapped)
+    if isinstance(plain, str) or plain.ranges[0][1] < end:
+        with pytest.raises(RequestError, match="a stream reads Kafka alone; wait until the log has records that close"):
+            plan_load(definition, replace(mapped, history=history))
+        return
+    plan = plan_load(definition, replace(mapped, history=history))
+    assert isinstance(plan, LoadPlan)
+    assert plan == replace(plain, history=history)
+    assert plan.ranges[0][1] >= end
+    assert plan.history_ms == max(old)
+    assert f"{len(old)} rows of snapshot 7 of delta table /lake/events" in explain_load("p", plan)
+
+
+def test_a_record_of_the_log_from_before_the_end_of_the_history_is_named_with_an_end_that_fits() -> None:
+    def first(ms: int | None) -> dict[str, object] | None:
+        return None if ms is None else {"time": from_ms(ms), "_partition": 1, "_offset": ms}
+
+    kind = pa.struct([("time", pa.timestamp("us", "UTC")), ("_partition", pa.int32()), ("_offset", pa.int64())])
+    history = replace(lake_of(3, 0), table=replace(lake_of(3, 0).table, until=from_ms(5000)))
+    require_apart(history, "events", pa.table({"first": pa.array([first(5000), None, first(7000)], kind)}))
+    require_apart(history, "events", pa.table({"first": pa.array([None], kind)}))
+    with pytest.raises(
+        RequestError, match=r"events/1@3000 of 1970-01-01T00:00:03Z.*let `until` be 1970-01-01T00:00:03Z"
+    ):
+        require_apart(history, "events", pa.table({"first": pa.array([first(4000), first(3000)], kind)}))

@@ -54,7 +54,7 @@ from rivertwice.reconcile.spread.compare import (
     Numbers,
     Windows,
 )
-from rivertwice.reconcile.verdict import NOT_LOADED, judge_served, judge_stream
+from rivertwice.reconcile.verdict import NOT_LOADED, judge_served, judge_stream, published_reason
 from rivertwice.storage import Table
 from rivertwice.timeline import FirstLoad, Verdict
 
@@ -309,7 +309,8 @@ class Spread(Sieved):
 
     def _reason(self, pair: str, start_ms: int, end_ms: int, verdict: str) -> str:
         if verdict == Verdict.AGREES:
-            return "published" if pair == SERVED and start_ms in self.published else ""
+            is_published = pair == SERVED and start_ms in self.published
+            return published_reason(self.rule.load, start_ms) if is_published else ""
         if pair == STREAM or end_ms > self.rule.moment.closed_ms:
             return "the window is not closed yet"
         is_served = self.rule.moment.served_ms is not None and end_ms <= self.rule.moment.served_ms
