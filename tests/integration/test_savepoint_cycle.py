@@ -157,6 +157,37 @@ def test_a_savepoint_with_a_flipped_byte_is_refused_everywhere(world, spark):
     assert head(home) == "t1"
 
 
+def ask(settings: Settings, *words: str, code: int = 0) -> str:
+    """Run a verb as a user does; return what it printed."""
+    options = ["--project", str(settings.project), "--home", str(settings.home), "--output", "json"]
+    env = {"RIVERTWICE_BOOTSTRAP": settings.bootstrap, "RIVERTWICE_SPARK_MASTER": settings.spark_master}
+    done = CliRunner().invoke(cli, [*options, *words], env=env)
+    assert done.exit_code == code, done.output
+    return str(json.loads(done.stderr.splitlines()[-1])["error"]["message"]) if code else done.stdout
+
+
+def test_a_copy_of_a_damaged_checkpoint_is_named_by_its_proof_and_the_remedy_brings_the_stream_back(world, spark):
+    settings, savepoint = world
+    home = settings.pipeline(NAME)
+    rows = served_rows(settings)
+    assert prove_savepoint(settings, NAME, savepoint, batches=3, spark=spark).proved
+    states = (home.checkpoint("t1") / "state").rglob("*.changelog")
+    victim = max((path for path in states if not path.name.startswith(".")), key=lambda path: path.stat().st_mtime)
+    victim.write_bytes(victim.read_bytes()[: victim.stat().st_size // 2])
+    taken = take_savepoint(settings, NAME, now=utc_now())
+    told = ask(settings, "savepoint", "prove", NAME, taken.id, code=3)
+    assert f"the state of {taken.id} does not load" in told
+    assert "unexpected" not in told
+    assert load_savepoint(home, taken.id).status != "proved"
+    remedy = told.rpartition("`rivertwice ")[2].rpartition("`")[0]
+    assert remedy == f"savepoint fall-back {NAME} --yes"
+    ask(settings, *remedy.split())
+    assert served_rows(settings) == rows
+    run_to_end(settings, NAME)
+    again = take_savepoint(settings, NAME, now=utc_now())
+    assert prove_savepoint(settings, NAME, again.id, spark=spark).proved
+
+
 @pytest.mark.proves("howto-upgrade.md#afterwards")
 def test_a_changed_definition_is_refused(world, spark):
     settings, savepoint = world

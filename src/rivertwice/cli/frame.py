@@ -31,7 +31,7 @@ from rivertwice.core import (
     printable_line,
     to_plain,
 )
-from rivertwice.stream import POISON, is_thrown
+from rivertwice.stream import classify_failure, is_thrown
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -298,7 +298,7 @@ def as_unexpected(error: Exception) -> RivertwiceError:
         reason = "disk"
         message = f"{error.filename}: {os.strerror(error.errno)}; {_DISK[error.errno]}"
     elif is_thrown(str(error)):
-        reason = POISON
+        reason = classify_failure(error)
         message = f"values in the log make the pipeline's SQL throw: {text}. `rivertwice lint` names what can throw"
     else:
         reason = "unexpected"

@@ -5,16 +5,21 @@ from __future__ import annotations
 import secrets
 import struct
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from rivertwice.core import Progress, to_iso, utc_now
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from rivertwice.core import CheckpointError, Progress, ReplayMismatchError, to_iso, utc_now
 from rivertwice.savepoint.catalogue import ProofState, Savepoint
 from rivertwice.savepoint.records import ATTEMPTS, PROOF, encode_record, read_record
 from rivertwice.savepoint.state_files import readable_state
+from rivertwice.stream import classify_failure, condition_of
 from rivertwice.timeline import canonical_value, digest_values
 
 if TYPE_CHECKING:
@@ -146,6 +151,36 @@ def read_state(spark: SparkSession, checkpoint: Path, batch: int) -> StateDigest
             rows += len(decoded)
             digests[f"{operator}/{store}"] = digest_state(decoded)
     return StateDigest(batch, rows, digests)
+
+
+@contextmanager
+def naming_damage(whose: str, remedy: str) -> Iterator[None]:
+    """Say whose state does not load, and what to do, where Spark's own error inside the block says only that one does not.
+
+    Args:
+        whose: the savepoint or checkpoint whose state is loaded inside the block.
+
+    Raises:
+        ReplayMismatchError: Spark cannot load the state.
+    """
+    try:
+        yield
+    except (Py4JError, PySparkException) as error:
+        if classify_failure(error) != CheckpointError.reason:
+            raise
+        first_line = condition_of(str(error)).strip().partition("\n")[0][:300]
+        message = f"the state of {whose} does not load ({first_line}); {remedy}"
+        raise ReplayMismatchError(message) from error
+
+
+def copied_damage(savepoint: Savepoint) -> str:
+    """Return what is to do if the state of a savepoint does not load although its files are what its manifest says."""
+    name = savepoint.manifest.pipeline
+    return (
+        "its files are what its manifest says, so the checkpoint was damaged before they were copied; do not build on it. A running "
+        f"stream soon writes its state anew: take and prove another (`rivertwice savepoint take {name}`). If that does not load "
+        f"either, stop the stream and put a proved savepoint in its place: `rivertwice savepoint fall-back {name} --yes`"
+    )
 
 
 def digest_state(rows: Sequence[Any]) -> str:

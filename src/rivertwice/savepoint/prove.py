@@ -54,12 +54,14 @@ from rivertwice.savepoint.proof import (
     Proof,
     ProofBudget,
     StateDigest,
+    copied_damage,
     decide_over_batches,
     decide_over_bytes,
     describe_difference,
     describe_out_of_time,
     describe_proof,
     measure_batch,
+    naming_damage,
     note_proof,
     read_state,
     record_attempt,
@@ -264,7 +266,10 @@ def _replay(attempt: Attempt, spark: SparkSession, plan: ReplayPlan, path: Seque
     settings, definition, progress = attempt.settings, attempt.definition, attempt.progress
     name = f"rivertwice-replay-{attempt.holder}"
     deadline = Deadline.after(attempt.budget.replay_s)
-    with replay_source(spark, settings, definition, attempt.manifest, plan, name=name, progress=progress) as topics:
+    with (
+        naming_damage(attempt.savepoint.id, copied_damage(attempt.savepoint)),
+        replay_source(spark, settings, definition, attempt.manifest, plan, name=name, progress=progress) as topics,
+    ):
         return replay_recorded(
             spark,
             settings,
@@ -312,8 +317,14 @@ def _alike(savepoints: Sequence[Savepoint], savepoint_id: str) -> list[Savepoint
 
 
 def _compare_state(attempt: Attempt, spark: SparkSession, batch: int) -> StateDigest:
-    ours = read_state(spark, attempt.replayed, batch)
-    difference = describe_difference(ours, read_state(spark, attempt.second, batch))
+    with naming_damage(attempt.savepoint.id, copied_damage(attempt.savepoint)):
+        ours = read_state(spark, attempt.replayed, batch)
+    with naming_damage(
+        "the running checkpoint",
+        "the stream could not start again from it; when it next starts, the agent falls back to a proved savepoint, and so does "
+        f"`rivertwice savepoint fall-back {attempt.manifest.pipeline} --yes` once it is stopped",
+    ):
+        difference = describe_difference(ours, read_state(spark, attempt.second, batch))
     if difference is not None:
         message = (
             f"{difference}, although every batch gave the recorded rows: later batches would differ; do not build on this "

@@ -15,9 +15,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
-
 from rivertwice.core import (
     PipelineHome,
     Progress,
@@ -35,9 +32,10 @@ from rivertwice.savepoint.operations.record import Restore, read_operations
 from rivertwice.savepoint.plan import load_state_definition, require_recorded
 from rivertwice.savepoint.proof import (
     Proof,
-    StateDigest,
+    copied_damage,
     describe_difference,
     measure_batch,
+    naming_damage,
     note_proof,
     read_state,
     record_attempt,
@@ -123,14 +121,19 @@ def _prove(
     session = spark or session_of(settings, definition, plan.rows)
     name = f"rivertwice-replay-{scratch.name}"
     replay_began = time.monotonic()
-    with replay_source(session, settings, definition, origin.manifest, plan, name=name, progress=progress) as topics:
+    with (
+        naming_damage(origin.id, copied_damage(origin)),
+        replay_source(session, settings, definition, origin.manifest, plan, name=name, progress=progress) as topics,
+    ):
         done = replay_recorded(
             session, settings, definition, replayed, plan.rows, before=rows, topic_override=topics, progress=progress
         )
     replay_seconds = round(time.monotonic() - replay_began, 3)
     progress(f"comparing the state after batch {last}")
-    state = read_state(session, replayed, last)
-    difference = describe_difference(state, _load(session, savepoint, second))
+    with naming_damage(origin.id, copied_damage(origin)):
+        state = read_state(session, replayed, last)
+    with naming_damage(savepoint.id, copied_damage(savepoint)):
+        difference = describe_difference(state, read_state(session, second, last))
     if difference is not None:
         message = (
             f"{difference}, although every batch since {origin.id} gave the recorded rows: the checkpoint of which {savepoint.id} was "
@@ -152,15 +155,3 @@ def _prove(
         made_at=to_iso(utc_now()),
         batch_s=measure_batch(done),
     )
-
-
-def _load(session: SparkSession, savepoint: Savepoint, checkpoint: Path) -> StateDigest:
-    try:
-        return read_state(session, checkpoint, savepoint.manifest.batch)
-    except (Py4JError, PySparkException) as error:
-        first_line = str(error).strip().partition("\n")[0][:300]
-        message = (
-            f"the state of {savepoint.id} does not load ({first_line}), although its files are what its manifest says: the checkpoint of "
-            "which it was taken was damaged; do not build on it"
-        )
-        raise ReplayMismatchError(message) from error

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rivertwice.stream.damage import find_unfit, newest_rows_of_run
     from rivertwice.stream.dead import read_dead
     from rivertwice.stream.driver import running_partitions
-    from rivertwice.stream.failures import POISON, condition_of, is_thrown
+    from rivertwice.stream.failures import classify_failure, condition_of, is_thrown
     from rivertwice.stream.gaps import continued_rows, next_offsets, observe_gaps, read_position
     from rivertwice.stream.heartbeat import LogEnds, lag_of
     from rivertwice.stream.late import read_late
