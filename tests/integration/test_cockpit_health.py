@@ -107,6 +107,24 @@ def test_a_killed_driver_is_the_sentence_until_it_runs_again(settings: Settings,
         print(f"the page said it after {seen_s:.1f} s, and that it runs after {time.monotonic() - began:.1f} s")  # noqa: T201
 
 
+@pytest.mark.proves("howto-cockpit.md#read-the-sentence")
+def test_no_light_of_alerts_is_green_until_somebody_would_be_told(settings: Settings, browser: Browser) -> None:
+    routes = settings.project / "alerts.yaml"
+    with page_of(browser, settings, f"/rivertwice/#/p/{PIPELINE}/now") as page:
+        alerts = page.locator(".lights li", has_text="Alerts")
+        expect(alerts).to_contain_text("nobody would be told")
+        expect(alerts.locator(".light.t-good")).to_have_count(0)
+        expect(page.locator(".others")).to_contain_text("No route is configured, so nobody would be told of an alert")
+        expect(page.locator(".fact-table")).to_contain_text("nobody: no route is configured")
+        try:
+            routes.write_text(f"routes: {{ops: {{to: file, path: {settings.home / 'told.jsonl'}}}}}\n")
+            expect(alerts).to_contain_text("none", timeout=4 * POLL_S * 1000)
+            expect(alerts.locator(".light.t-good")).to_have_count(1)
+        finally:
+            routes.unlink()
+        expect(alerts).to_contain_text("nobody would be told", timeout=4 * POLL_S * 1000)
+
+
 def test_the_curves_have_what_happened_and_a_table_of_it(settings: Settings, browser: Browser) -> None:
     ring = ring_file(settings.pipeline(PIPELINE))
     wait_for("the agent has kept samples", lambda: len(read_level(ring, LEVELS[0], utc_now())) > 1, 60)
@@ -118,9 +136,16 @@ def test_the_curves_have_what_happened_and_a_table_of_it(settings: Settings, bro
         lag = page.locator(".curve", has=page.get_by_role("heading", name="Lag"))
         lag.get_by_role("img").focus()
         page.keyboard.press("End")
-        expect(lag.locator(".readout")).to_contain_text("UTC: all partitions")
+        expect(lag.locator(".readout")).to_contain_text(re.compile("UTC: all partitions .*, one of [0-9]+ partitions"))
+        expect(lag.locator(".legend li")).to_have_count(2)
+        watermark = page.locator(".curve", has=page.get_by_role("heading", name="Watermark"))
+        expect(watermark).to_contain_text("in event time: the records are")
+        expect(watermark.locator(".readout")).to_contain_text(
+            re.compile("UTC: 2013-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}")
+        )
         lag.get_by_role("button", name="As a table").click()
         expect(lag.get_by_role("table").get_by_role("row").nth(1)).to_contain_text("UTC")
+        expect(lag.get_by_role("columnheader", name=re.compile("[0-9], largest"))).not_to_have_count(0)
         page.get_by_text("7 days").click()
         expect(page).to_have_url(re.compile("range=7d"))
         expect(page.get_by_role("img", name=re.compile("^running|^idle|^starting|^not known"))).to_be_visible()

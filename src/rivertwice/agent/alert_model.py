@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -127,10 +127,18 @@ class RouteState:
 
 @dataclass(frozen=True)
 class State:
-    """All alerts, oldest first, and the states of the routes."""
+    """All alerts, oldest first, and the state of each route that the sender knows; no route: nobody would be told of an alert."""
 
     alerts: tuple[Alert, ...] = ()
     routes: Mapping[str, RouteState] = field(default_factory=dict)
+
+    def with_routes(self, names: Collection[str]) -> State:
+        """Return it with exactly these routes; those that are in it keep their state."""
+        return (
+            self
+            if set(names) == set(self.routes)
+            else replace(self, routes={name: self.routes.get(name, RouteState()) for name in names})
+        )
 
     def open(self) -> list[Alert]:
         """Return the alerts whose cause lasts, or ended too short ago to be sure, critical ones first, then by age."""
@@ -293,8 +301,7 @@ def forget(state: State, routes: Mapping[str, Iterable[str]], now: datetime) -> 
             return True
         return not any(_is_due(alert, name, set(severities)) for name, severities in routes.items())
 
-    remaining = {name: route_state for name, route_state in state.routes.items() if name in routes}
-    return State(tuple(alert for alert in state.alerts if not is_done(alert)), remaining)
+    return replace(state, alerts=tuple(alert for alert in state.alerts if not is_done(alert)))
 
 
 def _bounded(alerts: tuple[Alert, ...]) -> tuple[Alert, ...]:

@@ -15,14 +15,13 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-import httpx
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from rivertwice.agent.alert_kinds import body_of, mail_of, slack_text
 from rivertwice.agent.alert_model import Alert, RouteState, State, due
 from rivertwice.agent.alert_store import LINES_LIMIT, append_line
-from rivertwice.core import NAME, ConfigError, Settings, is_web_address, read_yaml, send, web_client
+from rivertwice.core import NAME, ConfigError, Settings, read_yaml
 from rivertwice.definition import Duration, Variable
 
 WEBHOOK = "RIVERTWICE_ALERT_WEBHOOK"
@@ -210,6 +209,8 @@ def read_address(route: WebhookRoute | SlackRoute, env: Mapping[str, str]) -> st
     Raises:
         ConfigError: this process's environment has none, or the value is not an address; the address is not shown.
     """
+    from rivertwice.core import is_web_address  # as in `send_message`
+
     where, url = _read(route.url_env, route.url_file, env)
     if not is_web_address(url):
         message = f"{where} holds no http or https address; set it where the agent and Airflow start"
@@ -277,6 +278,10 @@ def send_message(settings: Settings, route: Route, alert: Alert, env: Mapping[st
         except OSError as error:
             return Outcome(taken=False, error=f"{route.path} cannot be written ({error.strerror})")
         return Outcome(taken=True)
+    import httpx  # who only asks which routes there are, as `rivertwice status` does, has no use for it
+
+    from rivertwice.core import send, web_client
+
     url = read_address(route, env)
     slack = isinstance(route, SlackRoute)
     body = {"text": slack_text(settings, alert)} if slack else body_of(settings, alert)

@@ -67,6 +67,8 @@ class Sender:
             self._said.pop("", None)
             now = self._now()
             state = self._store.state()
+            if state.routes.keys() != config.routes.keys():  # who asks whether anybody would be told, reads it there
+                state = self._store.apply(lambda state: (state.with_routes(config.routes), ()))
             if state.alerts:
                 state = self._store.apply(lambda state: close(state, config.settle, now))
             taken = sum(self._serve(name, route, state) for name, route in config.routes.items())

@@ -92,6 +92,8 @@ def describe_facts(facts: Facts, now: datetime) -> Iterator[FactLine]:
         yield FactLine(
             "Retention", summary or "no record that is needed is at risk", facts.retention_at, WARN if summary else GOOD
         )
+    if not facts.told:
+        yield FactLine("Alerts go to", "nobody: no route is configured", None, NONE)
     if seen.last_exit is not None:
         last = seen.last_exit
         yield FactLine(
@@ -116,7 +118,8 @@ def _judged(facts: Facts, now: datetime) -> Iterator[FactLine]:
             and verdict.late_share > verdict.limit
             and verdict.served.get(Verdict.LATE, 0)
         )
-        tone = BAD if not verdict.passed or lacks else WARN if verdict.findings else GOOD
+        open_ones = [each for each in verdict.findings if each.kind != "late_share" or lacks]
+        tone = BAD if not verdict.passed or lacks else WARN if open_ones else GOOD
         stale = verdict_stale(facts, now)
         yield FactLine("Verdict on what is served", f"{served or 'no rows'}{late}", verdict.at, tone, stale)
         stream = ", ".join(f"{word} {number}" for word, number in verdict.stream.items() if number)

@@ -100,6 +100,7 @@ class Facts:
         head_at: when the head last moved, its number in the sequence, and to which timeline.
         published_at: the newest publication, and its number.
         began_at: when the first batch of the head's path was committed.
+        told: whether an alert has a route, so that somebody would be told of it.
         reconcile_every: how often a reconcile starts by itself; None: none is scheduled, or its rhythm is not a simple one.
         dead: that too many of the newest records are dead letters, in words; empty: they are not.
         unread: what cannot be read now, with the reason.
@@ -109,6 +110,7 @@ class Facts:
     observation: StreamObservation
     stream: StreamView
     alerts: tuple[Alert, ...] = ()
+    told: bool = True
     verdict: RunVerdict | None = None
     head: Entry | None = None
     published: Entry | None = None

@@ -51,6 +51,10 @@ def find_data_problems(facts: Facts, now: datetime) -> Iterator[Problem]:
     yield from _dead(facts)
     yield from _quality(facts)
     yield from _stale(facts, now)
+    if not facts.told:
+        what = "no route is configured, so nobody would be told of an alert"
+        then = "write `alerts.yaml` (`rivertwice docs howto-watch`), then `rivertwice alerts test`"
+        yield Problem("no_route", NONE, ALERTS, what, None, "", then, "alerts")
     yield from (_alert(facts, alert) for alert in facts.alerts)
 
 
@@ -123,8 +127,8 @@ def _late(facts: Facts, verdict: RunVerdict) -> Iterator[Problem]:
         yield Problem("served_late", BAD, DATA, what, verdict.at, touches, then, tab, covers)
         return
     touches = f"the stream missed them in {counted(stream, 'row', 'rows')}; backfills have put right all that is served"
-    next_act = "wait longer for late records: `rivertwice advise` measures what a longer watermark would cost"
-    yield Problem("late_share", WARN, DATA, what, verdict.at, touches, next_act, "correctness", covers)
+    next_act = "nothing is open; `rivertwice advise` measures what a longer watermark would cost"
+    yield Problem("late_share", GOOD, DATA, what, verdict.at, touches, next_act, "correctness", covers)
 
 
 def _waiting_repair(facts: Facts, kinds: frozenset[str]) -> tuple[str, str] | None:
@@ -634,7 +638,7 @@ ORDER = (
     "unresponsive", "driver_down", "run_missed", "retention", "not_comparable", "noted", "starts_again", "alert", "lag_grows",
     "lag_unknown", "stale_verdict", "savepoint_stale", "recovery", "unread", "late_share",
     "restoring", "operation", "hibernating", "scheduled", "queued", "first_load", "stream_load", "first_start", "starting", "draining", "catching_up", "not_reconciled",
-    "stopped", "not_asked", "well",
+    "stopped", "not_asked", "no_route", "well",
 )  # fmt: skip
 """Within one level the earlier kind is the worse one."""
 
@@ -676,10 +680,10 @@ RULES = {
     STREAM: "Red: no driver, a silent one, no agent, not restarted any more, or a full disk. Yellow: it starts again, its lag does not shrink or is not known, "
     "or what a restart needs is too old. Green: a driver runs. Grey: the desired state is stopped.",
     DATA: "Red: served rows that are a DEFECT or lack late records above the limit, a gate that did not pass, a critical expectation "
-    "that fails. Yellow: late records above the limit that backfills have put right, too many dead letters among the newest records, rows that cannot be "
+    "that fails. Yellow: too many dead letters among the newest records, rows that cannot be "
     "compared, a verdict that is stale. "
-    "Green: the newest verdict holds and agrees. Grey: nothing was compared yet.",
-    ALERTS: "Red: a critical alert is open. Yellow: a warning is open. Green: none is.",
+    "Green: the newest verdict holds and agrees, also where backfills have put right late records above the limit. Grey: nothing was compared yet.",
+    ALERTS: "Red: a critical alert is open. Yellow: a warning is open. Green: none is, and one would be sent. Grey: no route is configured, so nobody would be told.",
 }
 
 
@@ -692,24 +696,26 @@ def decide_now(facts: Facts, now: datetime) -> Now:
         found,
         key=lambda each: (LEVELS.index(each.level), ORDER.index(each.kind)),
     )
-    covered = {kind for each in problems for kind in each.covers}
+    covered = {kind for each in problems if each.level != GOOD for kind in each.covers}
     wrong = [
         each
         for each in problems
         if each.level in (BAD, WARN, CALM) and not (each.kind == "alert" and each.alert in covered)
     ]
-    rest = [each for each in problems if each.level == NONE]
+    rest = [each for each in problems if each.level == NONE and each.light != ALERTS]
+    # What is not wrong now, and should be known: it follows what is, and makes nothing worse.
+    aside = tuple(each for each in problems if each.level == GOOD or (each.level == NONE and each.light == ALERTS))
     lights = {
         STREAM: _stream_light(facts, problems),
         DATA: _data_light(facts, problems),
         ALERTS: _alert_light(facts),
     }
     if wrong and wrong[0].level != CALM:
-        return Now(wrong[0], tuple(wrong[1:]), lights)
+        return Now(wrong[0], (*wrong[1:], *aside), lights)
     if rest or wrong:  # a stream whose desired state is stopped says so before what is calm
         first, *others = [*rest, *wrong]
-        return Now(first, tuple(others), lights)
-    return Now(_well(facts), (), lights)
+        return Now(first, (*others, *aside), lights)
+    return Now(_well(facts), aside, lights)
 
 
 def _unread(facts: Facts) -> list[Problem]:
@@ -735,11 +741,12 @@ def _well(facts: Facts) -> Problem:
     verdict, batch = facts.verdict, facts.stream.batch
     rows = 0 if verdict is None else sum(verdict.served.values())
     running = f"the stream runs, at batch {batch}" if batch is not None else "the stream runs"
+    told = "" if facts.told else "; nobody would be told if that changed, because alerts have no route"
     if verdict is None:
-        return Problem("well", GOOD, STREAM, running, None, "", "")
+        return Problem("well", GOOD, STREAM, f"{running}{told}", None, "", "")
     agree = verdict.served.get("AGREES", 0)
     text = f"{running}; {agree} of {rows} served rows agree with the log, and nothing is wrong with the others"
-    return Problem("well", GOOD, STREAM, f"{text}, by the reconcile of {moment(verdict.at)}", None, "", "")
+    return Problem("well", GOOD, STREAM, f"{text}, by the reconcile of {moment(verdict.at)}{told}", None, "", "")
 
 
 def _worst(problems: Sequence[Problem], light: str) -> Problem | None:
@@ -767,19 +774,22 @@ def _data_light(facts: Facts, problems: Sequence[Problem]) -> Light:
     worst = _worst(problems, DATA)
     if worst is not None:
         words = {
-            "served_late": "late rows missing", "late_share": "late, put right", "defect": "DEFECT", "stale_verdict": "stale",
+            "served_late": "late rows missing", "defect": "DEFECT", "stale_verdict": "stale",
             "not_reconciled": "not compared", "quality": "quality", "not_comparable": "not comparable", "dead_share": "dead letters",
         }  # fmt: skip
         return Light(worst.level, words.get(worst.kind, worst.kind.replace("_", " ")), RULES[DATA])
     if facts.verdict is None:
         return Light(NONE, "not compared", RULES[DATA])
-    return Light(GOOD, "agrees", RULES[DATA])
+    was_late = any(each.kind == "late_share" for each in problems)
+    return Light(GOOD, "agrees, repaired" if was_late else "agrees", RULES[DATA])
 
 
 def _alert_light(facts: Facts) -> Light:
     critical = sum(alert.severity == "critical" for alert in facts.alerts)
     total = len(facts.alerts)
     if not total:
-        return Light(GOOD, "none", RULES[ALERTS])
+        return Light(GOOD, "none", RULES[ALERTS]) if facts.told else Light(NONE, "nobody would be told", RULES[ALERTS])
     word = f"{critical} critical" if critical else f"{total} open"
+    if not facts.told:
+        word = f"{word}, nobody is told"
     return Light(BAD if critical else WARN, word, RULES[ALERTS])

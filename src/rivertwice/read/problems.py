@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 BAD, WARN, CALM, NONE, GOOD = "bad", "warn", "calm", "none", "good"
 LEVELS = (BAD, WARN, CALM, NONE, GOOD)
 """The worst first. `bad`: a person is needed, or served numbers are wrong or get no newer. `warn`: it will be, if it lasts. `calm`:
-something is under way. `none`: the desired state is stopped. `good`: nothing is wrong."""
+something is under way. `none`: the desired state is stopped, or nobody would be told. `good`: nothing is wrong, or it was put right."""
 STREAM, DATA, ALERTS = "stream", "data", "alerts"
 
 

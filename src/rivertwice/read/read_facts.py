@@ -16,6 +16,7 @@ from rivertwice.agent import (
     Unreadable,
     alerts_of,
     has_room,
+    load_routes,
     observe_stream,
     view_first_load,
     view_quality,
@@ -84,6 +85,7 @@ def collect_facts(settings: Settings, definition: Definition, now: datetime) -> 
         observation=observation,
         stream=view_stream(settings, name, now, observation),
         alerts=read("alerts", lambda: lasting_alerts(settings, name), ()),
+        told=read("routes of alerts", lambda: _has_route(settings), True),
         verdict=read("verdicts", lambda: _verdict(home, definition, entries), None),
         head=_newest(entries, EntryKind.HEAD),
         published=next((each for each in reversed(entries) if each.kind != EntryKind.HEAD), None),
@@ -113,6 +115,11 @@ def lasting_alerts(settings: Settings, name: str) -> tuple[Alert, ...]:
         for alert in alerts
         if alert.cause.pipeline in ("", name) and not alert.closed and alert.resolved_at is None
     )
+
+
+def _has_route(settings: Settings) -> bool:
+    """Say whether an alert has a route: one that the sender found by its own environment, or one that this process finds."""
+    return bool(alerts_of(settings).state().routes) or bool(load_routes(settings).routes)
 
 
 def reconcile_rhythm(definition: Definition) -> timedelta | None:

@@ -71,10 +71,8 @@ CASES: list[tuple[str, Facts, str, tuple[str, ...]]] = [
                                                       windows={"LATE": Windows(1, ago(hours=5), ago(hours=5))})), BAD,
      ("15.9 % of the records came too late, above the limit of 5 %",
       "70 served rows lack late records, of 400, in the window of 2026-11-26 22:00:00 UTC", "`rivertwice backfill plan flights`")),
-    ("late and repaired", replace(WELL, verdict=replace(LATE, stream={"AGREES": 330, "LATE": 70})), WARN,
-     ("15.9 % of the records came too late", "missed them in 70 rows; backfills have put right all that is served")),
-    ("late in one partition", replace(WELL, verdict=replace(VERDICT, findings=(GateFinding("warning", "late_share", "7 % of partition 0 came too late"),))), WARN,
-     ("7 % of partition 0 came too late", "missed them in 0 rows")),
+    ("late and repaired", replace(WELL, verdict=replace(LATE, stream={"AGREES": 330, "LATE": 70})), GOOD, ("runs, at batch 120",)),
+    ("nobody is told", replace(WELL, told=False), GOOD, ("runs, at batch 120", "nobody would be told if that changed")),
     ("not comparable", replace(WELL, verdict=replace(VERDICT, served={"AGREES": 1, "NOT_COMPARABLE": 9},
                                                      findings=(GateFinding("warning", "not_comparable", "9 rows"),))), WARN,
      ("9 served rows cannot be compared", "--verdict NOT_COMPARABLE")),
@@ -143,12 +141,28 @@ def test_the_sentence_says_what_since_when_and_what_to_do(facts: Facts, level: s
     assert " ago" not in now.sentence, "an age would make it another sentence at each look"
 
 
-def test_a_late_share_above_the_limit_is_never_green() -> None:
-    """The page of 0.1 said "as wanted" in green over 15.9 % of late records."""
-    for served in ({"AGREES": 400}, {"AGREES": 330, "LATE": 70}):
-        data = decide_now(replace(WELL, verdict=replace(LATE, served=served)), NOW).lights["data"]
-        assert data.tone in (WARN, BAD)
-        assert data.word != "agrees"
+def test_a_late_share_above_the_limit_is_red_while_served_rows_lack_it_and_history_once_they_are_repaired() -> None:
+    """The page of 0.1 said "as wanted" in green over 15.9 % of late records; that of 0.2 stayed yellow for ever after their repair."""
+    lacking = decide_now(replace(WELL, verdict=replace(LATE, served={"AGREES": 330, "LATE": 70})), NOW)
+    assert lacking.lights["data"].tone == BAD
+    repaired = decide_now(replace(WELL, verdict=replace(LATE, served={"AGREES": 400}, stream={"LATE": 70})), NOW)
+    assert (repaired.lights["data"].tone, repaired.lights["data"].word) == (GOOD, "agrees, repaired")
+    (history,) = repaired.others
+    assert history.level == GOOD
+    assert "15.9 % of the records came too late" in history.sentence
+    assert "missed them in 70 rows; backfills have put right all that is served" in history.sentence
+
+
+@pytest.mark.parametrize(
+    ("facts", "word"),
+    [(WELL, "nobody would be told"), (replace(WELL, alerts=(alert("lag", "warning"),)), "1 open, nobody is told")],
+)
+def test_without_a_route_no_light_of_alerts_is_green(facts: Facts, word: str) -> None:
+    now = decide_now(replace(facts, told=False), NOW)
+    assert now.lights["alerts"].word == word
+    assert now.lights["alerts"].tone != GOOD
+    assert now.others[-1].kind == "no_route"
+    assert "`rivertwice alerts test`" in now.others[-1].next
 
 
 @pytest.mark.parametrize(
@@ -215,10 +229,10 @@ def test_a_version_that_does_not_serve_touches_no_served_number() -> None:
 def test_an_alert_about_what_is_said_already_is_not_said_again() -> None:
     facts = with_stream({**DOWN, "memory": failed()}, alerts=(alert("killed"), alert("hung")))
     assert decide_now(facts, NOW).others == ()
-    late = replace(WELL, verdict=LATE, alerts=(alert("late_share", "warning"),))
+    late = replace(WELL, verdict=replace(LATE, served={"LATE": 9}), alerts=(alert("late_share", "warning"),))
     assert decide_now(late, NOW).others == ()
     repeated = GateFinding("warning", "suite", "stays below [late_share: 5 rows do not]", repeats="late_share")
-    by_suite = replace(late, verdict=replace(LATE, findings=(*LATE.findings, repeated)))
+    by_suite = replace(late, verdict=replace(late.verdict, findings=(*LATE.findings, repeated)))
     assert decide_now(by_suite, NOW).others == ()
 
 
@@ -247,7 +261,7 @@ def test_what_a_few_batches_leave_is_no_news(gone_in_s: float | None) -> None:
 
 
 def test_what_is_put_right_comes_after_what_is_not() -> None:
-    """Late records that backfills have put right stay above the limit for days; they must not hide a driver that is killed."""
+    """Late records that backfills have put right stay above the limit; they must not hide a driver that is killed."""
     lag = with_stream({}, {"lag": 9_000, "catch_up_s": None})
     right = replace(LATE, served={**VERDICT.served}, stream={"LATE": 70})
     now = decide_now(replace(lag, verdict=right), NOW)

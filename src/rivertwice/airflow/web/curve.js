@@ -52,7 +52,7 @@ function drawMarks(chart, marks) {
   ctx.restore();
 }
 
-function options({ width, lines, format, isTime, marks, onCursor }) {
+function options({ width, lines, format, isTime, fromZero, marks, onCursor }) {
   const series = [{}], bands = [];
   for (const [place, line] of lines.entries()) {
     const { token, dash } = styleOf(place);
@@ -66,16 +66,17 @@ function options({ width, lines, format, isTime, marks, onCursor }) {
   const axis = { stroke: () => ink("--soft"), grid: { stroke: () => ink("--line"), width: 1 }, ticks: { stroke: () => ink("--line"), width: 1 }, font: "11px system-ui, sans-serif" };
   return {
     width, height: HEIGHT, tzDate: utc, series, bands, legend: { show: false }, padding: [16, 8, 0, 0],
-    scales: { y: { range: (chart, least, most) => [0, isMissing(most) || most <= 0 ? 1 : most * 1.12] } },
+    scales: { y: { range: (chart, least, most) => (fromZero || isMissing(most) ? [0, isMissing(most) || most <= 0 ? 1 : most * 1.12] : [least, Math.max(most, least + 60)]) } },
     axes: [{ ...axis, values: (chart, ticks, number, space, step) => ticks.map((tick) => stampOf(tick, step)) },
-      { ...axis, size: 64, values: (chart, ticks) => ticks.map(format), ...(isTime ? { incrs: TIMES } : {}) }],
+      { ...axis, size: fromZero ? 64 : 112, values: (chart, ticks) => ticks.map(format), ...(isTime ? { incrs: TIMES } : {}) }],
     cursor: { sync: { key: cursors.key, setSeries: false }, y: false, drag: { setScale: false, x: false, y: false } },
     hooks: { draw: [(chart) => drawMarks(chart, marks)], setCursor: [(chart) => onCursor(chart.cursor.idx)] },
   };
 }
 
-// lines: { name, mean, least, most } with an array of values or null each; a line of largest values alone has only `mean`.
-export function Curve({ title, note, times, lines, marks, format, range, isTime = false, wide = false }) {
+// lines: { name, mean, least, most } with an array of values or null each; a line of largest values alone has only `mean`. `details`:
+// lines that only the table shows.
+export function Curve({ title, note, times, lines, details = [], marks, format, range, isTime = false, fromZero = true, wide = false }) {
   const box = useRef(null), readout = useRef(null), chart = useRef(null), [asTable, setAsTable] = useState(false), spot = useRef(null);
   const data = useMemo(() => [times, ...lines.flatMap((line) => (line.most ? [line.most, line.least, line.mean] : [line.mean]))], [times, lines]);
   const words = (index) => lines.map((line) => {
@@ -91,7 +92,7 @@ export function Curve({ title, note, times, lines, marks, format, range, isTime 
   const label = `${title}: ${newest === null ? "no data in this range" : lines.map((line) => `${line.name || title}, largest ${format(Math.max(0, ...(line.most || line.mean).filter((value) => !isMissing(value))))}`).slice(0, 6).join("; ")}`;
   const key = lines.map((line) => line.name).join("|");
   useEffect(() => {
-    const made = new uPlot(options({ width: Math.max(box.current.clientWidth, 200), lines, format, isTime, marks, onCursor: (index) => {
+    const made = new uPlot(options({ width: Math.max(box.current.clientWidth, 200), lines, format, isTime, fromZero, marks, onCursor: (index) => {
       spot.current = index;
       if (readout.current) readout.current.firstChild.data = shown(isMissing(index) ? newest : index);
     } }), data, box.current);
@@ -112,6 +113,7 @@ export function Curve({ title, note, times, lines, marks, format, range, isTime 
     made.setCursor({ left: made.valToPos(times[index], "x"), top: 10 });
     spot.current = index;
   }
+  const columns = [...lines, ...details];
   const known = asTable ? times.map((_, index) => index).filter((index) => lines.some((line) => !isMissing(line.mean[index]))).reverse() : [];
   return html`<section class="card curve ${wide ? "wide-card" : ""}">
     <div class="card-head"><h2>${title}</h2><span class="soft">${note}</span><span class="actions"><button type="button" class="quiet" aria-pressed=${asTable} onClick=${() => setAsTable(!asTable)}>${asTable ? "As a curve" : "As a table"}<span class="unseen"> ${title}</span></button></span></div>
@@ -119,8 +121,8 @@ export function Curve({ title, note, times, lines, marks, format, range, isTime 
     <div class=${asTable ? "unseen" : "plot"} ref=${box} tabindex=${asTable ? -1 : 0} role="img" aria-label=${label} onKeyDown=${pressed}
       onFocus=${() => readout.current.setAttribute("aria-live", "polite")} onBlur=${() => readout.current.setAttribute("aria-live", "off")}></div>
     ${lines.length > 1 && !asTable ? html`<ul class="legend">${lines.map((line, place) => html`<li key=${line.name}><${Swatch} place=${place} /> ${line.name}</li>`)}</ul>` : null}
-    ${asTable ? html`<div class="tall"><${Table} caption=${`${title}, by step, newest first`} rowHead heads=${["From", ...lines.flatMap((line) => (line.most ? [{ text: `${line.name || "mean"}${line.name ? ", mean" : ""}`, num: true }, { text: "least", num: true }, { text: "largest", num: true }] : [{ text: line.name, num: true }]))]}
-      rows=${known.map((index) => ({ key: times[index], cells: [instant(times[index] * 1000), ...lines.flatMap((line) => (line.most ? [line.mean, line.least, line.most] : [line.mean]).map((values) => (isMissing(values[index]) ? "–" : format(values[index]))))] }))} empty="No data in this range." /></div>` : null}
+    ${asTable ? html`<div class="tall"><${Table} caption=${`${title}, by step, newest first`} rowHead heads=${["From", ...columns.flatMap((line) => (line.most ? [{ text: `${line.name || "mean"}${line.name ? ", mean" : ""}`, num: true }, { text: "least", num: true }, { text: "largest", num: true }] : [{ text: line.name, num: true }]))]}
+      rows=${known.map((index) => ({ key: times[index], cells: [instant(times[index] * 1000), ...columns.flatMap((line) => (line.most ? [line.mean, line.least, line.most] : [line.mean]).map((values) => (isMissing(values[index]) ? "–" : format(values[index]))))] }))} empty="No data in this range." /></div>` : null}
   </section>`;
 }
 
