@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import httpx
@@ -9,12 +10,12 @@ import pytest
 from playwright.sync_api import Browser, Response, Route, expect
 
 from homes.cockpit import Past, make_past
-from homes.project import FLIGHTS, edit_yaml, link, rename, write_definition
+from homes.project import FLIGHTS, REPOSITORY, edit_yaml, link, rename, write_definition
 from rivertwice.core.settings import Settings
 from rivertwice.local.airflow import airflow_info, client
 from rivertwice.reconcile.results import newest_reconcile
 from servers.airflow import start_quiet_airflow, stop_quiet_airflow
-from servers.cockpit import MARKS, WIDTHS, axe_findings, chromium, page_of, sideways, token_of
+from servers.cockpit import MARKS, WIDTHS, axe_findings, chromium, data_of, page_of, sideways, token_of
 
 pytestmark = MARKS
 PIPELINE = "past"
@@ -32,10 +33,14 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
         rename(made, FLIGHTS.name, name)
     edit_yaml(made.definitions / OTHER, lambda document: document.update(description=HOSTILE))
     edit_yaml(made.definitions / BROKEN, lambda document: document.pop("window"))
-    link(made.project, ("plugins", "dags", "expectations"))
+    link(made.project, ("plugins", "expectations"))
+    (made.project / "dags").mkdir()
+    for file in (REPOSITORY / "dags").iterdir():
+        (made.project / "dags" / file.name).symlink_to(file)
+    (made.project / "dags" / "bills.py").write_text(WAITING_DAG)
     try:
         start_quiet_airflow(made, users=("vera:viewer",))
-        client(made).wait_for_dags({f"reconcile__{name}" for name in (PIPELINE, OTHER)}, timeout=180)
+        client(made).wait_for_dags({"bills", *(f"reconcile__{name}" for name in (PIPELINE, OTHER))}, timeout=180)
         yield made
     finally:
         stop_quiet_airflow(made)
@@ -84,6 +89,72 @@ def test_every_part_fits_the_width_and_axe_finds_nothing(
             expect(page.locator("#panel .busy")).to_have_count(0)
             found = (axe_findings(page), sideways(page))
             assert found == ([], 0), tab.inner_text()
+
+
+WAITING_DAG = """
+from airflow.sdk import DAG, Asset
+from airflow.providers.standard.operators.empty import EmptyOperator
+
+with DAG("bills", schedule=[Asset("served.past")]):
+    EmptyOperator(task_id="nothing")
+"""
+
+
+@pytest.mark.proves("howto-cockpit.md#see-what-flows-where")
+def test_the_map_leads_from_topics_to_the_dags_that_wait_by_mouse_keyboard_and_as_a_table(
+    settings: Settings, browser: Browser
+) -> None:
+    with page_of(browser, settings, "/rivertwice/", user="vera") as page:
+        page.get_by_text("Map", exact=True).click()
+        drawing = page.get_by_role("region", name="Map of the flow")
+        expect(drawing.locator(".map-part")).to_have_count(
+            7
+        )  # the topic that two read, their tables, the refused one, the DAG
+        expect(drawing.locator('[data-id="dag:bills"]')).to_contain_text("never ran")
+        expect(drawing.locator(f'[data-id="pipeline:{BROKEN}"]')).to_have_class(re.compile("t-bad"))
+        expect(drawing.locator(f'[data-id="table:{PIPELINE}"]')).to_contain_text("DEFECT")
+        assert (axe_findings(page), sideways(page)) == ([], 0)
+        drawing.locator('[data-id^="topic:"]').first.focus()
+        for _ in range(3):
+            page.keyboard.press("ArrowRight")
+        expect(page.locator(":focus")).to_have_text(re.compile("bills"))
+        page.keyboard.press("ArrowLeft")
+        page.keyboard.press("Enter")
+        expect(page).to_have_url(re.compile(f"#/p/{PIPELINE}/correctness"))
+        page.get_by_role("tab", name="Map").click()
+        expect(page.locator(".map-part")).to_have_count(4)  # of the other pipeline there is nothing
+        page.get_by_role("button", name="As a table").click()
+        expect(
+            page.get_by_role("table", name="What flows where").get_by_role("row", name=re.compile("bills"))
+        ).to_contain_text("served.past")
+
+
+@pytest.mark.proves("howto-cockpit.md#read-the-definition")
+def test_the_definition_is_shown_as_it_runs_and_against_the_files_of_the_project(
+    settings: Settings, browser: Browser
+) -> None:
+    file = settings.definitions / PIPELINE / "transform.sql"
+    text = file.read_text()
+    try:
+        file.write_text(f"{text}-- not yet running\n")
+        with page_of(browser, settings, f"/rivertwice/#/p/{PIPELINE}/definition", user="vera") as page:
+            panel = page.get_by_role("tabpanel")
+            expect(panel.get_by_label("transform.sql")).to_have_text(text)
+            expect(panel).to_contain_text("What it promises and depends on")
+            expect(panel.get_by_role("link", name="reconcile")).to_have_attribute(
+                "href", re.compile(f"dags/reconcile__{PIPELINE}$")
+            )
+            panel.get_by_label("Compare with").select_option(label="the files of the project now")
+            expect(panel.locator(".diff-removed")).to_have_text("--- not yet running\n")
+            expect(panel.locator(".diff-added")).to_have_count(0)
+            expect(page).to_have_url(re.compile("other=project"))
+            assert (axe_findings(page), sideways(page)) == ([], 0)
+    finally:
+        file.write_text(text)
+    with pytest.raises(httpx.HTTPStatusError) as refused:
+        data_of(settings, f"p/{PIPELINE}/definition", other="nothing")
+    assert refused.value.response.status_code == 404
+    assert "is not a definition of past to compare with" in refused.value.response.text
 
 
 def test_the_report_of_a_run_is_shown_above_the_parts(settings: Settings, browser: Browser) -> None:

@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
-from fastapi import APIRouter, FastAPI, HTTPException
+from fastapi import APIRouter, FastAPI, HTTPException, Query
 from fastapi.responses import FileResponse
 from fastapi.staticfiles import StaticFiles
 
-from rivertwice.airflow import web_acts, web_alerts, web_correctness, web_health, web_overview, web_timelines
+from rivertwice.airflow import web_acts, web_alerts, web_correctness, web_health, web_map, web_overview, web_timelines
 from rivertwice.airflow.report_data import find_report
 from rivertwice.airflow.web_access import PipelineDep, SecureHeaders, SettingsDep, ViewRoute
-from rivertwice.core import ConfigError, RequestError
+from rivertwice.core import ConfigError, DefinitionError, RequestError
+from rivertwice.read import view_definition
 
-# The report of one run, which links of Airflow's tasks lead to.
+# The definition as it runs, and the report of one run, which links of Airflow's tasks lead to.
 
 router = APIRouter(prefix="/api/p/{name}", route_class=ViewRoute)
+
+
+@router.get("/definition")
+def definition(
+    one: PipelineDep, settings: SettingsDep, other: Annotated[str | None, Query(max_length=100)] = None
+) -> object:
+    """Return the definition as it runs, and how it differs from another one; 404 with the reason if there is no such other one."""
+    try:
+        return view_definition(settings, one, other)
+    except (RequestError, DefinitionError) as error:
+        raise HTTPException(404, str(error)) from None
 
 
 @router.get("/report")
@@ -30,6 +43,7 @@ def report(one: PipelineDep, settings: SettingsDep, run: str) -> object:
 WEB = Path(__file__).parent / "web"
 _ROUTERS = (
     web_overview.router,
+    web_map.router,
     web_health.router,
     web_correctness.router,
     web_timelines.router,

@@ -182,7 +182,7 @@ def check(frame: Frame, name: str, sink: str | None, fast: bool) -> None:
         return
     from rivertwice.cli.frame import DEFECT
     from rivertwice.core import RivertwiceError
-    from rivertwice.deliver import DIFFERS, Checked, check_sink
+    from rivertwice.deliver import Checked, check_sink
 
     found: list[Checked] = []
     failed: list[RivertwiceError] = []
@@ -205,7 +205,7 @@ def check(frame: Frame, name: str, sink: str | None, fast: bool) -> None:
     frame.emit(found, text)
     if failed:
         raise failed[0]
-    if any(each.state == DIFFERS for each in found):
+    if any(each.is_wrong for each in found):
         raise SystemExit(DEFECT)
 
 

@@ -220,14 +220,14 @@ def view_home(settings: Settings, names: Iterable[str], now: datetime) -> HomeSt
 
 def view_now(settings: Settings, name: str, now: datetime) -> NowView | None:
     """Return the sentence about a pipeline, as the page in Airflow says it, and its lights; None if its definition cannot be read."""
+    from rivertwice import read
     from rivertwice.definition import load_definition
-    from rivertwice.read import collect_facts, decide_now, describe_now
 
     try:
         definition = load_definition(settings.definition_folder(name))
     except RivertwiceError:
         return None
-    return describe_now(decide_now(collect_facts(settings, definition, now), now))
+    return read.view_now(settings, definition, now)
 
 
 def _view_broker(settings: Settings) -> BrokerView | Unreadable | None:

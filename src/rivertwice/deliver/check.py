@@ -75,6 +75,11 @@ class Checked:
     named: Sequence[tuple[str, str]] = ()
     told: str = ""
 
+    @property
+    def is_wrong(self) -> bool:
+        """Whether the sink has other rows than are served, although it has taken all of them."""
+        return self.state == DIFFERS
+
 
 def check_sink(settings: Settings, pipeline: str, name: str, asked: Delivery) -> Checked:
     """Compare a sink with what is served at its position; nothing is changed, and a deliverer may run meanwhile.

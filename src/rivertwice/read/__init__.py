@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from rivertwice.read.alerts import describe_alerts, read_past
     from rivertwice.read.backfills import BackfillList, list_of_backfills
     from rivertwice.read.cell_rows import explain_for_page, parse_cell_key, read_cell
+    from rivertwice.read.definition_page import view_definition
     from rivertwice.read.explain import explain_row
     from rivertwice.read.explain_text import describe, to_json
     from rivertwice.read.export import export_rows
@@ -16,12 +17,11 @@ if TYPE_CHECKING:
     from rivertwice.read.jobs import Job
     from rivertwice.read.lateness import read_lateness
     from rivertwice.read.logs import describe_log
+    from rivertwice.read.map import draw_map
     from rivertwice.read.newest import newest_rows
-    from rivertwice.read.now import decide_now
-    from rivertwice.read.overview import NowView, describe_now, describe_row, describe_summary
+    from rivertwice.read.overview import NowView, describe_row, describe_summary, view_now
     from rivertwice.read.project import Project, open_project
     from rivertwice.read.query import describe_views, run_query
-    from rivertwice.read.read_facts import collect_facts
     from rivertwice.read.savepoints import describe_savepoints
     from rivertwice.read.selection import describe_backfill, preview_backfill
     from rivertwice.read.series import read_curves

@@ -173,6 +173,11 @@ def describe_summary(settings: Settings, definition: Definition, now: datetime) 
     )
 
 
+def view_now(settings: Settings, definition: Definition, now: datetime) -> NowView:
+    """Return what is wrong with a pipeline now; nothing is kept for a later question."""
+    return describe_now(decide_now(collect_facts(settings, definition, now), now))
+
+
 def describe_now(now: Now) -> NowView:
     """Return what is wrong now as it is shown."""
     others = tuple(describe_problem(each) for each in now.others)

@@ -2,12 +2,14 @@
 import { html, useEffect, useMemo } from "./vendor/preact-htm.js";
 import { Banner, Checked } from "./banner.js";
 import { number } from "./format.js";
+import { FlowMap } from "./map.js";
 import { LIGHTS, Running, WORST } from "./now.js";
 import { Ago, Busy, Empty, Light, Note, Sparkline, Stale, Table, Words, pipelineHref } from "./parts.js";
 import { useData } from "./poll.js";
 
 const EVERY = 5000;
 const SHOWN = { all: "All", attention: "Needs attention", running: "With something running", quiet: "Nothing to do" };
+const VIEWS = { list: "List", map: "Map" };
 const SORTS = { worst: "Worst first", name: "Name", lag: "Largest lag", verdict: "Oldest verdict" };
 
 const worst = (row) => (row.error ? 0 : row.now ? WORST.indexOf(row.now.tone) : WORST.length);
@@ -62,10 +64,11 @@ export function Overview({ route, go }) {
       <div class="tools" role="search">
         <label class="field search"><span>Search</span><input type="search" value=${query.q ?? ""} onInput=${(event) => change({ q: event.target.value })} placeholder="Name, or a word of what is wrong" /></label>
         <fieldset class="choices"><legend>Show</legend>${Object.entries(SHOWN).map(([key, text]) => html`<label key=${key}><input type="radio" name="show" value=${key} checked=${(query.show || "all") === key} onChange=${() => change({ show: key === "all" ? "" : key })} /><span>${text} <b>${count(key)}</b></span></label>`)}</fieldset>
+        <fieldset class="choices"><legend>As</legend>${Object.entries(VIEWS).map(([key, text]) => html`<label key=${key}><input type="radio" name="view" value=${key} checked=${(query.view || "list") === key} onChange=${() => change({ view: key === "list" ? "" : key })} /><span>${text}</span></label>`)}</fieldset>
         <label class="field sort"><span>Sort by</span><select value=${query.sort || "worst"} onChange=${(event) => change({ sort: event.target.value === "worst" ? "" : event.target.value })}>${Object.entries(SORTS).map(([key, text]) => html`<option key=${key} value=${key}>${text}</option>`)}</select></label>
       </div>
       <p class="unseen" role="status">${shown.length} of ${rows.length} pipelines shown</p>
-      ${shown.length
+      ${shown.length && query.view === "map" ? html`<${FlowMap} keeps=${new Set(shown.map((row) => row.name))} />` : shown.length
         ? html`<div class="card flush"><${Table} stack caption="Pipelines" className="overview" rowHead heads=${HEADS} rows=${shown.map((row) => ({ key: row.name, cells: cellsOf(row) }))} /></div>`
         : html`<${Empty}>${rows.length ? "No pipeline fits what you asked for." : "There is no pipeline that you may read. A project's pipelines are in its folder pipelines/; rivertwice init makes one."}<//>`}`}
   </div>`;

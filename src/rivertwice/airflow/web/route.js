@@ -3,12 +3,14 @@ import { useEffect, useState } from "./vendor/preact-htm.js";
 
 export const TABS = [
   ["now", "Now"],
+  ["map", "Map"],
   ["health", "Health"],
   ["correctness", "Correctness"],
   ["timelines", "Timelines"],
   ["backfills", "Backfills"],
   ["letters", "Dead letters, late"],
   ["alerts", "Alerts"],
+  ["definition", "Definition"],
   ["logs", "Logs"],
 ];
 const KEYS = TABS.map(([key]) => key);
