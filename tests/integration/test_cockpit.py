@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import httpx
 import pytest
@@ -11,11 +13,17 @@ from playwright.sync_api import Browser, Response, Route, expect
 
 from homes.cockpit import Past, make_past
 from homes.project import FLIGHTS, REPOSITORY, edit_yaml, link, rename, write_definition
+from rivertwice.core.instants import to_ms
 from rivertwice.core.settings import Settings
+from rivertwice.deliver.note import Note, write_note
 from rivertwice.local.airflow import airflow_info, client
+from rivertwice.quality.judge import JudgedRows
+from rivertwice.quality.model import FAILED, PASSED, WINDOWS, Judgement
+from rivertwice.quality.suites import Suite
+from rivertwice.quality.table import store_quality
 from rivertwice.reconcile.results import newest_reconcile
 from servers.airflow import start_quiet_airflow, stop_quiet_airflow
-from servers.cockpit import MARKS, WIDTHS, axe_findings, chromium, data_of, page_of, sideways, token_of
+from servers.cockpit import MARKS, WIDTHS, axe_findings, chromium, data_of, page_of, picture, sideways, token_of
 
 pytestmark = MARKS
 PIPELINE = "past"
@@ -33,6 +41,19 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
         rename(made, FLIGHTS.name, name)
     edit_yaml(made.definitions / OTHER, lambda document: document.update(description=HOSTILE))
     edit_yaml(made.definitions / BROKEN, lambda document: document.pop("window"))
+    sink = {"loads": {"to": "kafka", "topic": "loads", "guarantee": "at_least_once"}}
+    edit_yaml(made.definitions / OTHER, lambda document: document.update(deliver=sink))
+    write_note(
+        made.pipeline(OTHER),
+        "loads",
+        Note(failures=3, error="no broker answers", next_attempt=datetime(2026, 11, 27, 3, tzinfo=UTC)),
+    )
+    judged = Judgement("0123456789ab", "expect_x", "dep_delay", "critical", PASSED, "a plane is at most a day late")
+    for run, each in (("rc-1", judged), ("rc-2", replace(judged, state=FAILED, unexpected=3))):
+        suite = Suite("expectations/past/windows.json", WINDOWS, run * 8, "past windows", ())
+        day = datetime(2026, 1, 2, tzinfo=UTC)
+        rows = JudgedRows("pandas", 9, day, day + timedelta(days=1), (to_ms(day), to_ms(day) + 1), (each,))
+        store_quality(made.pipeline(PIPELINE), run, suite, rows, [each], day + timedelta(days=int(run[-1])))
     link(made.project, ("plugins", "expectations"))
     (made.project / "dags").mkdir()
     for file in (REPOSITORY / "dags").iterdir():
@@ -83,10 +104,12 @@ def test_every_part_fits_the_width_and_axe_finds_nothing(
         expect(page.locator("html")).to_have_css("color-scheme", "dark" if dark else "light")
         assert (axe_findings(page), sideways(page)) == ([], 0)
         page.get_by_role("link", name=PIPELINE, exact=True).click()
+        expect(page.get_by_role("tab", name="Logs")).to_be_visible()  # `all` waits for none
         for tab in page.get_by_role("tab").all():
             tab.click()
             page.wait_for_load_state("networkidle")
             expect(page.locator("#panel .busy")).to_have_count(0)
+            picture(page, f"tab-{width}-{'dark' if dark else 'light'}-{tab.inner_text().split(',')[0]}")
             found = (axe_findings(page), sideways(page))
             assert found == ([], 0), tab.inner_text()
 
@@ -108,15 +131,15 @@ def test_the_map_leads_from_topics_to_the_dags_that_wait_by_mouse_keyboard_and_a
         page.get_by_text("Map", exact=True).click()
         drawing = page.get_by_role("region", name="Map of the flow")
         expect(drawing.locator(".map-part")).to_have_count(
-            7
-        )  # the topic that two read, their tables, the refused one, the DAG
+            9
+        )  # a topic that two read, their tables, a sink and its topic, the refused one, the DAG
         expect(drawing.locator('[data-id="dag:bills"]')).to_contain_text("never ran")
         expect(drawing.locator(f'[data-id="pipeline:{BROKEN}"]')).to_have_class(re.compile("t-bad"))
         expect(drawing.locator(f'[data-id="table:{PIPELINE}"]')).to_contain_text("DEFECT")
         assert (axe_findings(page), sideways(page)) == ([], 0)
         drawing.locator('[data-id^="topic:"]').first.focus()
-        for _ in range(3):
-            page.keyboard.press("ArrowRight")
+        for key in ("Right", "Down", "Right", "Right"):  # along the ways of the second pipeline
+            page.keyboard.press(f"Arrow{key}")
         expect(page.locator(":focus")).to_have_text(re.compile("bills"))
         page.keyboard.press("ArrowLeft")
         page.keyboard.press("Enter")
@@ -155,6 +178,72 @@ def test_the_definition_is_shown_as_it_runs_and_against_the_files_of_the_project
         data_of(settings, f"p/{PIPELINE}/definition", other="nothing")
     assert refused.value.response.status_code == 404
     assert "is not a definition of past to compare with" in refused.value.response.text
+
+
+@pytest.mark.proves("howto-cockpit.md#see-who-gets-the-results-and-what-is-expected-of-them")
+def test_sinks_and_expectations_have_a_state_a_history_and_what_answers(settings: Settings, browser: Browser) -> None:
+    with page_of(browser, settings, f"/rivertwice/#/p/{OTHER}/results", user="vera") as page:
+        sinks = page.get_by_role("table", name="Sinks")
+        expect(sinks.get_by_role("row", name="loads")).to_contain_text("no broker answers")
+        expect(page.locator(".note.t-bad")).to_contain_text("The next attempt is at 2026-11-27 03:00:00 UTC")
+        expect(page.get_by_role("tabpanel")).to_contain_text("It has no suite, or none has run")
+        assert (axe_findings(page), sideways(page)) == ([], 0)
+    with page_of(browser, settings, f"/rivertwice/#/p/{PIPELINE}/results", user="vera", width=390, dark=True) as page:
+        row = page.get_by_role("table", name="Expectations").get_by_role("row", name="a plane is at most a day late")
+        expect(row).to_contain_text("3 rows are not so")
+        expect(row.locator(".runs li")).to_have_text(["✓passed", "✕failed"])
+        expect(row).to_contain_text(f"rivertwice quality {PIPELINE} --accept 0123456789ab")
+        expect(page.get_by_role("tabpanel")).to_contain_text("It has no sinks")
+        assert (axe_findings(page), sideways(page)) == ([], 0)
+
+
+@pytest.mark.proves("howto-cockpit.md#read-one-pipeline")
+def test_what_comes_next_has_a_button_for_who_may_and_says_why_not_for_others(
+    settings: Settings, browser: Browser
+) -> None:
+    with page_of(browser, settings, f"/rivertwice/#/p/{PIPELINE}") as page:
+        page.locator(".now-side .act button").click()
+        dialog = page.get_by_role("dialog")
+        expect(dialog).to_contain_text("not what the log gives (DEFECT)")
+        assert axe_findings(page) == []
+        dialog.get_by_role("button", name="Cancel").click()
+    with page_of(browser, settings, f"/rivertwice/#/p/{PIPELINE}", user="vera") as page:
+        expect(page.locator(".now-side")).to_contain_text("No button: it needs the right to start repair, and its DAG.")
+        expect(page.locator(".now-side .act")).to_have_count(0)
+    with page_of(browser, settings, f"/rivertwice/#/p/{OTHER}") as page:
+        expect(page.locator(".now-side")).to_contain_text("No button: the command runs where the agent is.")
+        expect(page.locator(".now-next").get_by_role("button", name=f"Copy rivertwice start {OTHER}")).to_be_visible()
+
+
+@pytest.mark.proves("howto-cockpit.md#look-at-rows")
+def test_rows_are_chosen_by_window_and_key_explained_and_given_as_a_file(settings: Settings, browser: Browser) -> None:
+    with page_of(browser, settings, f"/rivertwice/#/p/{PIPELINE}/rows?limit=20", user="vera") as page:
+        table = page.get_by_role("table", name=re.compile("rows of served"))
+        expect(table.get_by_role("row")).to_have_count(21)
+        assert (axe_findings(page), sideways(page)) == ([], 0)
+        values = page.get_by_label("Only with these values")
+        values.fill("k001")
+        page.get_by_role("button", name="Show").click()
+        expect(page.get_by_text("is not a JSON object")).to_be_visible()
+        values.fill('{"k": "k001"}')
+        page.get_by_label("From (UTC)").fill("2026-01-03T00:00")
+        page.get_by_role("button", name="Show").click()
+        expect(table.get_by_role("cell", name="k001").first).to_be_visible()
+        expect(table.get_by_role("cell", name="k002")).to_have_count(0)
+        link = page.get_by_role("link", name="csv")
+        given = page.request.get(
+            str(link.evaluate("link => link.href"))
+        )  # Debian's Chromium cancels what Playwright downloads
+        assert given.headers["content-disposition"] == f'attachment; filename="{PIPELINE}-served.csv"'
+        lines = given.text().splitlines()
+        expect(page.get_by_text(f"of {len(lines) - 1} rows")).to_be_visible()
+        assert all("k001" in line for line in lines[1:])
+        table.get_by_role("link", name="explain row 1").click()
+        expect(page).to_have_url(re.compile(f"#/p/{PIPELINE}/correctness\\?window=2026-"))
+        expect(page.get_by_role("heading", name=re.compile("k001"))).to_be_visible()
+    with pytest.raises(httpx.HTTPStatusError) as refused:
+        data_of(settings, f"p/{PIPELINE}/rows", table="passwords")
+    assert refused.value.response.status_code == 400
 
 
 def test_the_report_of_a_run_is_shown_above_the_parts(settings: Settings, browser: Browser) -> None:

@@ -38,6 +38,7 @@ ROUTES = {
     ("GET", "/web"): OPEN,
     ("GET", "/api/me"): LOGIN,
     ("GET", "/api/overview"): LOGIN,
+    ("GET", "/api/map"): LOGIN,
     ("GET", "/api/p/{name}/preview/{act}"): PREVIEW,
     ("GET", "/api/p/{name}/preview/discard"): PREVIEW,
     ("POST", "/api/p/{name}/acts/{act}"): ACT,
@@ -174,6 +175,9 @@ def test_each_route_answers_who_may_ask_and_nobody_else(settings: Settings, user
 def test_the_overview_and_the_acts_are_those_of_ones_teams(settings: Settings, user: str) -> None:
     rows = ask(settings, user, "GET", "/api/overview").json()["pipelines"]
     assert sorted(row["name"] for row in rows) == sorted(MAY_READ[user])
+    drawn = ask(settings, user, "GET", "/api/map").json()["nodes"]
+    assert sorted(node["title"] for node in drawn if node["kind"] == "pipeline") == sorted(MAY_READ[user])
+    assert {node["pipeline"] for node in drawn if node["kind"] == "table"} == set(MAY_READ[user])
     mine = ask(settings, user, "GET", "/api/me").json()
     assert mine["name"].lower() == user
     assert {name for name, acts in mine["may"].items() if acts} == set(MAY_ACT[user])

@@ -162,7 +162,7 @@ def answer(request: Request, content: Any) -> Response:
 
 
 class ViewRoute(APIRoute):
-    """A route whose function returns a view, which is answered as JSON: what it has is nothing that a route must know.
+    """A route whose function returns a view, which is answered as JSON, or a response of its own: a file.
 
     What was asked is answered 400 with the reason if it is refused, 503 if something that is needed does not answer.
     """
@@ -180,7 +180,8 @@ def _answering(endpoint: Callable[..., Any]) -> Callable[..., Response]:
     def respond(**given: Any) -> Response:
         request = given["request"] if takes_request else given.pop("request")
         try:
-            return answer(request, endpoint(**given))
+            view = endpoint(**given)
+            return view if isinstance(view, Response) else answer(request, view)
         except (RequestError, ConfigError, LedgerError) as error:
             raise HTTPException(400, str(error)) from None
         except ServiceError as error:

@@ -12,10 +12,10 @@ from fastapi.staticfiles import StaticFiles
 from rivertwice.airflow import web_acts, web_alerts, web_correctness, web_health, web_map, web_overview, web_timelines
 from rivertwice.airflow.report_data import find_report
 from rivertwice.airflow.web_access import PipelineDep, SecureHeaders, SettingsDep, ViewRoute
-from rivertwice.core import ConfigError, DefinitionError, RequestError
-from rivertwice.read import view_definition
+from rivertwice.core import ConfigError, DefinitionError, RequestError, RivertwiceError
+from rivertwice.read import view_definition, view_results
 
-# The definition as it runs, and the report of one run, which links of Airflow's tasks lead to.
+# The definition as it runs, to whom the results go, and the report of one run, which links of Airflow's tasks lead to.
 
 router = APIRouter(prefix="/api/p/{name}", route_class=ViewRoute)
 
@@ -29,6 +29,15 @@ def definition(
         return view_definition(settings, one, other)
     except (RequestError, DefinitionError) as error:
         raise HTTPException(404, str(error)) from None
+
+
+@router.get("/results")
+def results(one: PipelineDep, settings: SettingsDep) -> object:
+    """Return the sinks, the fast path and the expectations of a pipeline."""
+    try:
+        return view_results(settings, one)
+    except RivertwiceError as error:
+        raise HTTPException(503, str(error)) from None
 
 
 @router.get("/report")

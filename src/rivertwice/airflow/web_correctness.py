@@ -1,4 +1,4 @@
-"""Routes of the heatmap, one number explained, a selection of windows, and the backfills.
+"""Routes of the heatmap, one number explained, rows of the tables, a selection of windows, and the backfills.
 
 What they answer is read from the tables, for what is shown alone. None of it needs Spark: what only Spark can say (the truth of a row,
 the plan of sessions) is named as such, with the act or the command that computes it.
@@ -6,17 +6,22 @@ the plan of sessions) is named as such, with the act or the command that compute
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 from airflow.api_fastapi.common.db.common import SessionDep
 from airflow.models.dagrun import DagRun
 from airflow.models.xcom import XComModel
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Depends, Query
+from fastapi.responses import FileResponse
 from sqlalchemy import select
 from sqlalchemy.orm import Session
+from starlette.background import BackgroundTask
 
 from rivertwice import acts
 from rivertwice.airflow.web_access import PipelineDep, SettingsDep, ViewRoute
@@ -25,6 +30,7 @@ from rivertwice.core import parse_instant, utc_now
 from rivertwice.read import (
     BackfillList,
     HeatmapQuery,
+    RowsQuery,
     describe_backfill,
     describe_correctness,
     explain_for_page,
@@ -32,7 +38,6 @@ from rivertwice.read import (
     parse_cell_key,
     preview_backfill,
     read_cell,
-    read_heatmap,
     read_lateness,
 )
 from rivertwice.tasks import dag_id
@@ -146,7 +151,7 @@ def heatmap(
 ) -> object:
     """Return windows and keys with the verdict of the newest reconcile on each cell."""
     asked = HeatmapQuery(pair or "served", _instant(start), _instant(end), level, text or "", skip, limit)
-    return read_heatmap(settings, one.name, asked)
+    return asked.read(settings, one.name)
 
 
 @router.get("/cell")
@@ -161,6 +166,43 @@ def cell(
     """Return the rows of one cell of the heatmap, the worst first."""
     low, high = parse_instant(start), parse_instant(end)
     return read_cell(settings, one.name, pair or "served", low, high, parse_cell_key(key))
+
+
+def asked_rows(
+    table: Annotated[str, Query(max_length=40)] = "served",
+    start: From = None,
+    end: Until = None,
+    key: Key = None,
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+    order: Annotated[str, Query(max_length=10)] = "newest",
+) -> RowsQuery:
+    """Return which rows are asked for."""
+    return RowsQuery(table, _instant(start), _instant(end), key or None, limit, order == "oldest")
+
+
+RowsDep = Annotated[RowsQuery, Depends(asked_rows)]
+
+
+@router.get("/rows")
+def rows(one: PipelineDep, settings: SettingsDep, asked: RowsDep) -> object:
+    """Return rows of a table, the newest first."""
+    return asked.read(settings, one)
+
+
+@router.get("/rows.{form}")
+def rows_file(
+    one: PipelineDep, settings: SettingsDep, asked: RowsDep, form: Literal["csv", "parquet", "jsonl"]
+) -> FileResponse:
+    """Return all rows that are asked for, as a file."""
+    folder = Path(tempfile.mkdtemp(prefix="rivertwice-rows-"))
+    away = BackgroundTask(shutil.rmtree, folder, ignore_errors=True)
+    name = f"{one.name}-{asked.table}.{form}"
+    try:
+        asked.write(settings, one, folder / name)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return FileResponse(folder / name, filename=name, background=away)
 
 
 @router.get("/lateness")

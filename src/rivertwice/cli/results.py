@@ -458,7 +458,7 @@ def explain(frame: Frame, name: str, window: datetime, key: str | None, with_tru
     cures what is wrong. It reads the tables of that window alone, and changes nothing.
     """
     from rivertwice.core import utc_now
-    from rivertwice.read import describe, explain_row, to_json
+    from rivertwice.read import describe, explain_row
 
     pipeline = frame.known_pipeline(name)
     if not with_truth:
@@ -469,4 +469,4 @@ def explain(frame: Frame, name: str, window: datetime, key: str | None, with_tru
         settings = frame.settings.with_local_spark()
         with spark_on_demand(settings, f"rivertwice-explain-{name}", extra=FEW_RECORDS, quick=True) as spark:
             explanation = explain_row(settings, pipeline, window, key, now=utc_now(), spark=spark)
-    frame.emit(to_json(explanation), lambda: describe(explanation))
+    frame.emit(explanation.to_json(), lambda: describe(explanation))

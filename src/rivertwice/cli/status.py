@@ -211,23 +211,23 @@ def view_home(settings: Settings, names: Iterable[str], now: datetime) -> HomeSt
         tuple(
             PipelineStatus(
                 **vars(view_pipeline(settings, name, now, versions=True)),
-                now=view_now(settings, name, now),
+                now=now_of(settings, name, now),
             )
             for name in names
         ),
     )
 
 
-def view_now(settings: Settings, name: str, now: datetime) -> NowView | None:
+def now_of(settings: Settings, name: str, now: datetime) -> NowView | None:
     """Return the sentence about a pipeline, as the page in Airflow says it, and its lights; None if its definition cannot be read."""
-    from rivertwice import read
     from rivertwice.definition import load_definition
+    from rivertwice.read import view_now
 
     try:
         definition = load_definition(settings.definition_folder(name))
     except RivertwiceError:
         return None
-    return read.view_now(settings, definition, now)
+    return view_now(settings, definition, now)
 
 
 def _view_broker(settings: Settings) -> BrokerView | Unreadable | None:

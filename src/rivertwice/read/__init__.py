@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from rivertwice.read.cell_rows import explain_for_page, parse_cell_key, read_cell
     from rivertwice.read.definition_page import view_definition
     from rivertwice.read.explain import explain_row
-    from rivertwice.read.explain_text import describe, to_json
+    from rivertwice.read.explain_text import describe
     from rivertwice.read.export import export_rows
     from rivertwice.read.find import find_rows
-    from rivertwice.read.heatmap import HeatmapQuery, read_heatmap
+    from rivertwice.read.heatmap import HeatmapQuery
     from rivertwice.read.jobs import Job
     from rivertwice.read.lateness import read_lateness
     from rivertwice.read.logs import describe_log
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from rivertwice.read.overview import NowView, describe_row, describe_summary, view_now
     from rivertwice.read.project import Project, open_project
     from rivertwice.read.query import describe_views, run_query
+    from rivertwice.read.results_page import view_results
+    from rivertwice.read.rows_page import RowsQuery
     from rivertwice.read.savepoints import describe_savepoints
     from rivertwice.read.selection import describe_backfill, preview_backfill
     from rivertwice.read.series import read_curves

@@ -12,8 +12,7 @@ from typing import Any
 from rivertwice.core import RequestError, Row, Settings, to_iso, to_ms
 from rivertwice.definition import Definition
 from rivertwice.read.explain import explain_row
-from rivertwice.read.explain_model import Address, Explanation
-from rivertwice.read.explain_text import ExplanationJson, to_json
+from rivertwice.read.explain_model import Address, Explanation, ExplanationJson
 from rivertwice.read.find import open_rows
 from rivertwice.read.heatmap import axis_key, key_label
 from rivertwice.read.newest import newest_rows
@@ -165,7 +164,7 @@ def explain_for_page(settings: Settings, name: str, start: datetime, key: str | 
         RequestError: there is no such window or key; the nearest ones are given.
     """
     explanation = explain_row(settings, name, start, key, now=now)
-    plain = to_json(explanation)
+    plain = explanation.to_json()
     for verdict in plain["verdicts"]:
         del verdict["age_s"]  # the browser counts it on from `at`
     return ExplanationView(plain, describe_stored_truth(explanation), explain_command(explanation.address))

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
 from rivertwice.log import Part
-from rivertwice.timeline import Verdict
+from rivertwice.timeline import Verdict, json_value
 
+ExplanationJson = dict[str, Any]
+"""An explanation as JSON can hold it: values of a user's columns, instants as ISO 8601, decimals as text, no digit lost."""
 MOST_LISTED = 100
 """So many late records and dead letters are listed; the others are counted."""
 
@@ -297,6 +299,12 @@ class Explanation:
     truth: Truth | None
     unknown: tuple[str, ...] = ()
     acts: tuple[Act, ...] = field(default=())
+
+    def to_json(self) -> ExplanationJson:
+        """Return it for programs."""
+        plain: ExplanationJson = json_value(asdict(self))
+        plain["reads"]["records"] = self.reads.records
+        return plain
 
 
 # How a number changed, from the rows that were ever emitted or published for its address. Pure.

@@ -1,8 +1,7 @@
-"""An explanation as text for people, and as JSON. Pure."""
+"""An explanation as text for people. Pure."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Sequence
 from datetime import datetime
@@ -14,17 +13,6 @@ from rivertwice.timeline import json_value
 
 _SHOWN = 10
 _WIDTH = 11
-
-
-ExplanationJson = dict[str, Any]
-"""An explanation as JSON can hold it: values of a user's columns, instants as ISO 8601, decimals as text, no digit lost."""
-
-
-def to_json(explanation: Explanation) -> ExplanationJson:
-    """Return an explanation for programs."""
-    plain: ExplanationJson = json_value(dataclasses.asdict(explanation))
-    plain["reads"]["records"] = explanation.reads.records
-    return plain
 
 
 def describe(explanation: Explanation) -> str:

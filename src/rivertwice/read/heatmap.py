@@ -407,6 +407,14 @@ class HeatmapQuery:
     skip: int = 0
     limit: int = 25
 
+    def read(self, settings: Settings, name: str) -> Heatmap | NotCompared:
+        """Return the heatmap of a pipeline.
+
+        Raises:
+            RequestError: there is no such pair or level.
+        """
+        return read_heatmap(settings, name, self)
+
 
 @dataclass(frozen=True)
 class HeatmapKey:

@@ -153,7 +153,7 @@ def _sources(definition: Definition, seen: Snapshot, own: str) -> Iterator[MapNo
 def _sink(sink: Delivery, view: SinkView, served: str, pipeline: str) -> Iterator[MapNode | MapEdge]:
     tone, word = state_of_sink(view)
     own = f"sink:{pipeline}/{view.sink}"
-    yield MapNode(own, "sink", f"{view.sink}: {view.to}", tone, word, pipeline, "now")
+    yield MapNode(own, "sink", f"{view.sink}: {view.to}", tone, word, pipeline, "results")
     waits = view.lag_batches
     text = "lag not known" if waits is None else "" if not waits else counted(waits, "batch waits", "batches wait")
     yield MapEdge(served, own, text, tone)

@@ -24,7 +24,7 @@ from rivertwice.definition import Definition
 from rivertwice.read.fact_lines import FactLine, describe_facts, lag_count, verdict_stale, why_lag_is_stale
 from rivertwice.read.facts import Facts
 from rivertwice.read.now import Light, Now, decide_now
-from rivertwice.read.problems import Problem
+from rivertwice.read.problems import BAD, NEXT_ACTS, NONE, WARN, Problem
 from rivertwice.read.read_facts import collect_facts
 from rivertwice.storage import Table
 
@@ -35,7 +35,7 @@ KEPT_S = 2.0
 SPARK_POINTS = 36
 TABS = {
     "health": "Health", "correctness": "Correctness", "timelines": "Timelines", "backfills": "Backfills",
-    "letters": "Dead letters", "alerts": "Alerts", "logs": "Logs",
+    "letters": "Dead letters", "results": "Sinks, suites", "alerts": "Alerts", "logs": "Logs",
 }  # fmt: skip
 
 
@@ -79,6 +79,7 @@ class ProblemView:
 
     Attributes:
         sentence: what is wrong; the other parts stand beside it. text: all of it in one text.
+        acts: names of the page's acts that may end it; empty: none does, or it is over.
     """
 
     tone: str
@@ -89,6 +90,7 @@ class ProblemView:
     next: str
     act: TabLink | None
     text: str
+    acts: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -195,6 +197,7 @@ def describe_problem(problem: Problem) -> ProblemView:
         problem.next,
         TabLink(problem.tab, f"Open {TABS[problem.tab]}") if problem.tab else None,
         problem.sentence,
+        NEXT_ACTS.get(problem.alert or problem.kind, ()) if problem.level in (BAD, WARN, NONE) else (),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -9,6 +10,23 @@ BAD, WARN, CALM, NONE, GOOD = "bad", "warn", "calm", "none", "good"
 LEVELS = (BAD, WARN, CALM, NONE, GOOD)
 """The worst first. `bad`: a person is needed, or served numbers are wrong or get no newer. `warn`: it will be, if it lasts. `calm`:
 something is under way. `none`: the desired state is stopped, or nobody would be told. `good`: nothing is wrong, or it was put right."""
+NEXT_ACTS: Mapping[str, tuple[str, ...]] = {
+    "defect": ("repair",),
+    "late_share": ("repair",),
+    "served_late": ("repair",),
+    "nothing_compared": ("reconcile",),
+    "not_comparable": ("reconcile",),
+    "not_reconciled": ("reconcile",),
+    "stale_verdict": ("reconcile",),
+    "partitions_added": ("reconcile",),
+    "foreign_write": ("reconcile",),
+    "archive": ("archive",),
+    "retention": ("archive",),
+    "savepoint_stale": ("rotate",),
+    "recovery": ("rotate",),
+    "unproved_start": ("rotate",),
+}
+"""Kind of problem or alert to the acts of the page that may end it; for other kinds the page shows the command."""
 STREAM, DATA, ALERTS = "stream", "data", "alerts"
 
 

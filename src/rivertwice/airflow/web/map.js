@@ -71,14 +71,15 @@ function Drawing({ flow }) {
   const width = Math.max(...[...places.values()].map((place) => place.x)) + WIDTH + EDGE, height = Math.max(...[...places.values()].map((place) => place.y)) + HEIGHT + EDGE;
   const ordered = [...flow.nodes].sort((a, b) => places.get(a.id).column - places.get(b.id).column || places.get(a.id).row - places.get(b.id).row);
   const isFaint = (...ids) => near !== null && !ids.every((id) => near.has(id));
-  function pressed(event) { // the nearest part in the direction of the arrow
+  function pressed(event) { // the nearest part in the direction of the arrow, first of those that a way leads to
     const step = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key];
-    const here = places.get(event.target.closest("[data-id]")?.dataset.id);
+    const own = event.target.closest("[data-id]")?.dataset.id, here = places.get(own);
     if (!step || !here) return;
     event.preventDefault();
-    const far = (place) => Math.abs(place.column - here.column) + Math.abs(place.row - here.row) + (step[0] ? Math.abs(place.row - here.row) : 0);
+    const isBeside = (id) => flow.edges.some((edge) => (edge.source === own && edge.target === id) || (edge.target === own && edge.source === id));
+    const far = ([id, place]) => (isBeside(id) ? 0 : 1000) + Math.abs(place.column - here.column) + Math.abs(place.row - here.row) + (step[0] ? Math.abs(place.row - here.row) : 0);
     const ahead = [...places].filter(([, place]) => (step[0] ? (place.column - here.column) * step[0] > 0 : place.column === here.column && (place.row - here.row) * step[1] > 0));
-    const [next] = ahead.sort(([, a], [, b]) => far(a) - far(b))[0] ?? [];
+    const [next] = ahead.sort((a, b) => far(a) - far(b))[0] ?? [];
     const found = next && box.current.querySelector(`[data-id="${CSS.escape(next)}"]`);
     if (found) (found.matches("a, [tabindex]") ? found : found.querySelector("a")).focus();
   }
@@ -104,7 +105,7 @@ function AsTable({ flow }) {
 
 // of: the pipeline whose surroundings are shown; all pipelines without it. `keeps`: which pipelines, by name.
 export function FlowMap({ of = null, keeps = null, stamp = "" }) {
-  const state = useData("api/map", stamp, { every: EVERY }), [asTable, setAsTable] = useState(false);
+  const state = useData("api/map", stamp, { every: EVERY }), [asTable, setAsTable] = useState(() => innerWidth < 700); // a phone shows one part of the drawing at a time
   const shown = (flow) => {
     if (of !== null) return around(flow, `pipeline:${of}`);
     if (keeps === null) return flow;

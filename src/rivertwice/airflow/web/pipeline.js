@@ -1,5 +1,6 @@
 // One pipeline: Now on top, then its tabs.
 import { html, useEffect, useErrorBoundary, useRef, useState } from "./vendor/preact-htm.js";
+import { useActs } from "./acts.js";
 import { Banner, Checked } from "./banner.js";
 import { Lights, Now } from "./now.js";
 import { AirflowLink, Busy, Note } from "./parts.js";
@@ -63,6 +64,7 @@ export function Pipeline({ route, go }) {
   const state = useData(`${base}/summary`, "", { every: EVERY });
   const { Tab, error } = useTab(tab);
   const summary = state.data;
+  const api = (part) => `${base}/${part}`, act = (verb, body) => post(`${base}/acts/${verb}`, body), acts = useActs(api);
   const mark = { bad: "✖ ", warn: "▲ " }[summary?.now?.tone] ?? "";
   useEffect(() => { document.title = `${mark}${name} · rivertwice`; }, [mark, name]);
   const setQuery = (part, { push = false } = {}) => go({ page: "pipeline", name, tab, query: part }, { push });
@@ -71,7 +73,7 @@ export function Pipeline({ route, go }) {
     <${Banner} state=${state} />
     ${summary === null ? html`<div class="page-head"><h1>${name}</h1></div>${state.error ? null : html`<${Busy} />`}` : html`
       <div class="page-head"><h1>${name}</h1>${summary.now ? html`<${Lights} lights=${summary.now.lights} />` : null}<${Checked} state=${state} /></div>
-      <${Now} name=${name} now=${summary.now} tab=${tab} />
+      <${Now} name=${name} now=${summary.now} tab=${tab} acts=${acts} act=${act} />
       ${query.report ? html`<${Report} base=${base} run=${query.report} onClose=${close} />` : null}
       ${query.dag && query.run ? html`<${Note} tone="calm">You came from the run <${AirflowLink} dag=${query.dag} run=${query.run} /> of ${query.dag}. <button type="button" class="quiet" onClick=${close}>Close</button><//>` : null}
       <${TabList} route=${route} counts=${summary.counts || {}} go=${go} />
@@ -79,7 +81,7 @@ export function Pipeline({ route, go }) {
         ${error ? html`<${Note} tone="bad">This part could not be loaded: ${error}. Reload the page.<//>`
           : !Tab ? html`<${Busy} />`
           : html`<${Guarded} key=${tab}><${Tab} name=${name} summary=${summary} stamp=${summary.stamps?.[tab] ?? ""} query=${query} setQuery=${setQuery}
-              api=${(part) => `${base}/${part}`} act=${(act, body) => post(`${base}/acts/${act}`, body)} /><//>`}
+              api=${api} act=${act} acts=${acts} /><//>`}
       </div>`}
   </div>`;
 }

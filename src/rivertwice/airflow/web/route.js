@@ -7,9 +7,11 @@ export const TABS = [
   ["health", "Health"],
   ["correctness", "Correctness"],
   ["timelines", "Timelines"],
+  ["rows", "Rows"],
   ["backfills", "Backfills"],
   ["letters", "Dead letters, late"],
   ["alerts", "Alerts"],
+  ["results", "Sinks, suites"],
   ["definition", "Definition"],
   ["logs", "Logs"],
 ];

@@ -1,8 +1,8 @@
 // Alerts of a pipeline: what lasts and what to do next, what a repair changed, what was over, who did what.
 import { html } from "../vendor/preact-htm.js";
-import { ActButton, useActs } from "../acts.js";
+import { ActButton } from "../acts.js";
 import { number, plural } from "../format.js";
-import { Ago, AirflowLink, Card, Copyable, Empty, Facts, Instant, Light, Loaded, Note, Table, Tag, Words } from "../parts.js";
+import { Ago, AirflowLink, Card, Copyable, Empty, Facts, Instant, Light, Loaded, Note, Table, Tag, Words, pipelineHref } from "../parts.js";
 import { useData } from "../poll.js";
 
 const TONES = { critical: "bad", warning: "warn" };
@@ -10,10 +10,9 @@ const OUTCOMES = { done: "good", waiting: "warn", declined: "none", unanswered: 
 const words = (kind) => kind.replaceAll("_", " ");
 const title = (alert) => `${words(alert.kind)}${alert.subject ? ` (${alert.subject})` : ""}`;
 
-export default function Tab({ name, stamp, api, act }) {
+export default function Tab({ name, stamp, api, act, acts }) {
   const every = stamp ? 0 : 10_000;
   const state = useData(api("alerts"), stamp, { every }), people = useData(api("audit"), stamp, { every: 15_000 });
-  const acts = useActs(api);
   return html`<div class="alerts"><${Loaded} state=${state}>${(data) => html`
     <h2 class="unseen">Open alerts</h2>
     ${data.open.length ? data.open.map((alert) => html`<${Open} key=${alert.id} alert=${alert} name=${name} acts=${acts} act=${act} />`)
@@ -44,7 +43,7 @@ function Open({ alert, name, acts, act }) {
       alert.earlier_times ? ["Earlier", html`<span>${plural(alert.earlier_times, "time")}, last until <${Instant} at=${alert.earlier[0].until} seconds=${false} />: ${alert.earlier[0].resolution}</span>`] : null,
     ]} />
     ${waits ? html`<${Waiting} repair=${waits} name=${name} acts=${acts} act=${act} />` : null}
-    <div class="buttons alert-next">
+    <div class="buttons alert-next"><a class="button" href=${pipelineHref(name, alert.tab)}>Look at its cause</a>
       ${next.map((spec) => html`<${ActButton} key=${spec.act} spec=${spec} name=${name} act=${act} primary><p class="soft">${alert.message}</p><//>`)}
       ${known || alert.over_at ? null : html`<${ActButton} spec=${acts.find("alert.acknowledge")} name=${name} act=${act} fields=${{ alert: alert.id }}><p class="soft">${title(alert)}: ${alert.message}</p><//>`}
     </div>

@@ -1,6 +1,6 @@
 // Correctness: windows and keys with their verdicts, one number explained, and from a selection to its backfill.
 import { html, useState } from "../vendor/preact-htm.js";
-import { ActButton, useActs } from "../acts.js";
+import { ActButton } from "../acts.js";
 import { CellRows, Explained } from "../explained.js";
 import { duration, instant, number, plural } from "../format.js";
 import { Heatmap, Legend, columnStart } from "../heatmap.js";
@@ -12,9 +12,9 @@ import { Differing, Newest, Trend, staleOf } from "../verdicts.js";
 const iso = (ms) => new Date(ms).toISOString().replace(".000Z", "Z");
 const PAGE = 50;
 
-export default function Tab({ name, stamp, query, setQuery, api, act }) {
+export default function Tab({ name, stamp, query, setQuery, api, act, acts }) {
   const [plan, setPlan] = useState(null);
-  const state = useData(api("correctness"), stamp), acts = useActs(api);
+  const state = useData(api("correctness"), stamp);
   const set = (part, push = false) => setQuery({ ...query, ...part }, { push });
   const explain = (window, key) => set({ window, key, cell: null }, true);
   const pair = query.pair || "served";

@@ -28,7 +28,7 @@ function Diff({ lines, title }) {
 export default function Tab({ name, api, query, setQuery, stamp }) {
   const other = query.other || "";
   const state = useData(api(`definition${other ? `?other=${encodeURIComponent(other)}` : ""}`), stamp, { every: stamp ? 0 : 15_000 });
-  return html`<${Loaded} state=${state}>${(data) => html`<div class="stack">
+  return html`<${Loaded} state=${state}>${(data) => html`<div class="column">
     ${data.runs ? null : html`<${Note} tone="none">No batch ran with it yet: these are the project's files.<//>`}
     <${Card} title="About"><${Facts} pairs=${[
       ["What it is", data.description], ["Owner", data.owner], ["Bundle", html`<code title=${data.bundle}>${data.bundle.slice(0, 12)}</code>`],

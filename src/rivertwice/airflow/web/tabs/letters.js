@@ -1,7 +1,6 @@
 // Dead letters by reason with a sample, and the windows that wait for a correction of late rows.
 import { html, useState } from "../vendor/preact-htm.js";
 import { ActDialog, Started, useStarted } from "../acting.js";
-import { useActs } from "../acts.js";
 import { duration, number, plural } from "../format.js";
 import { Ago, Bar, Busy, Card, Dialog, Facts, Instant, Loaded, Note, Table, Tag } from "../parts.js";
 import { useData } from "../poll.js";
@@ -9,8 +8,8 @@ import { useData } from "../poll.js";
 const STATES = ["open", "amended", "discarded", ""];
 const STATE_TONES = { open: "warn", amended: "good", discarded: "none", due: "warn", waiting: "calm", beyond: "none" };
 
-export default function Tab({ name, stamp, api, act, query, setQuery }) {
-  const acts = useActs(api), [started, onDone] = useStarted();
+export default function Tab({ name, stamp, api, act, query, setQuery, acts }) {
+  const [started, onDone] = useStarted();
   const every = started.length ? 5000 : 60000;
   const state = query.state ?? "open", kind = query.kind ?? "";
   const letters = useData(api(`dead-letters?state=${state}&kind=${encodeURIComponent(kind)}`), stamp, { every });

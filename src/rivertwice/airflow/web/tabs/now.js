@@ -9,11 +9,11 @@ const cellsOf = (fact) => [
   html`<${Ago} at=${fact.at} toS=${fact.to_s} /><${Stale} why=${fact.stale} />`,
 ];
 
-export default function Tab({ name, summary }) {
+export default function Tab({ name, summary, acts, act }) {
   const facts = summary.facts || [], others = summary.now?.others || [];
   return html`<div class="sided">
     <div class="beside">
-      <${Card} title="What else">${others.length ? html`<${Others} name=${name} others=${others} />` : html`<${Empty}>Nothing else is wrong.<//>`}<//>
+      <${Card} title="What else">${others.length ? html`<${Others} name=${name} others=${others} acts=${acts} act=${act} />` : html`<${Empty}>Nothing else is wrong.<//>`}<//>
       <${Card} title="Running now"><${Running} running=${summary.running} /><//>
     </div>
     <div>

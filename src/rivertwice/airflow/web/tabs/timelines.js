@@ -1,7 +1,6 @@
 // Timelines, savepoints with their race clock, and versions side by side.
 import { html, useState } from "../vendor/preact-htm.js";
 import { ActDialog, Direct, Started, useStarted } from "../acting.js";
-import { useActs } from "../acts.js";
 import { Drawing, Legend, Race, WAYS } from "../drawing.js";
 import { bytes, duration, number, plural } from "../format.js";
 import { Ago, Card, Copyable, Empty, Instant, Loaded, Note, Table, Tag, Words } from "../parts.js";
@@ -10,8 +9,8 @@ import { Versions } from "../versions.js";
 
 const SOME = 12;
 
-export default function Tab({ name, summary, stamp, api, act }) {
-  const acts = useActs(api), [started, onDone] = useStarted();
+export default function Tab({ name, summary, stamp, api, act, acts }) {
+  const [started, onDone] = useStarted();
   const every = started.length ? 5000 : 120000; // the summary's stamp says when there is news; the race clock is measured without one
   const lines = useData(api("timelines"), stamp, { every }), points = useData(api("savepoints"), stamp, { every });
   const [chosen, setChosen] = useState(null), [asked, setAsked] = useState(null);
