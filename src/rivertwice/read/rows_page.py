@@ -61,10 +61,11 @@ class RowsQuery:
         """
         rows = self._rows(settings, definition)
         count = rows.count()
-        if count is None or count > MOST_IN_FILE:
-            much = "an unknown number of" if count is None else f"{count:,}"
+        if count is None:  # which files of the table have such rows, no statistics say
+            count = newest_rows(rows, MOST_IN_FILE + 1).num_rows
+        if count > MOST_IN_FILE:
             message = (
-                f"the page gives files of at most {MOST_IN_FILE:,} rows, and these are {much}; choose a range, or write them where the agent is: "
+                f"the page gives files of at most {MOST_IN_FILE:,} rows, and these are more; choose a range, or write them where the agent is: "
                 f"`rivertwice show {definition.name} --table {self.table} --write {target.name}`"
             )
             raise RequestError(message)
