@@ -105,15 +105,15 @@ class AzureServer:
         return {
             "AZURE_STORAGE_ACCOUNT_NAME": self.account,
             "AZURE_STORAGE_ACCOUNT_KEY": self.key,
-            "AZURE_STORAGE_ENDPOINT": endpoint or self.endpoint,
+            "AZURE_STORAGE_ENDPOINT": f"{endpoint}/{self.account}" if endpoint else self.endpoint,
         }
 
     def address(self, container: str, path: str) -> str:
         """Return the address of a place there."""
         return f"abfss://{container}@{self.account}.dfs.core.windows.net/{path}"
 
-    def create_container(self, name: str) -> None:
-        """Create a container; one that is there stays."""
+    def create_bucket(self, name: str) -> None:
+        """Create a container, which is what others call a bucket; one that is there stays."""
         date = formatdate(usegmt=True)
         path = f"/{self.account}/{self.account}/{name}"
         signed = "\n".join(["PUT", *[""] * 11, f"x-ms-date:{date}", f"x-ms-version:{_API}", path, "restype:container"])

@@ -1,4 +1,4 @@
-"""F21, F22, F23 and a lost host: an S3 that answers wrongly or refuses, a full disk, a machine that is gone."""
+"""F21, F22, F23 and a lost host: a store that answers wrongly or refuses, a full disk, a machine that is gone."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ import random
 import shutil
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
 
+from lab.faults.azure_server import azure_server
 from lab.faults.cases import LabError, case, require
+from lab.faults.gcs_server import gcs_server
 from lab.faults.lab import PIPELINE, Lab
 from lab.faults.s3_proxy import Fault, Kind, S3Proxy, s3_proxy
 from lab.faults.s3_server import s3_server
@@ -22,11 +25,40 @@ from rivertwice.core.errors import RivertwiceError
 from rivertwice.core.instants import utc_now
 from rivertwice.savepoint.catalogue import list_savepoints
 from rivertwice.savepoint.take import take_savepoint
+from rivertwice.storage.places import open_store
 from rivertwice.timeline.intent import Exit
 from rivertwice.timeline.sequence import head
 
 BUCKET = "rivertwice"
 _WRONG: tuple[Kind, ...] = ("error_500", "slow_down", "reset_request", "drop_after", "reset_answer")
+
+
+class StoreServer(Protocol):
+    """A server of an object store on loopback, and how the product finds it."""
+
+    @property
+    def endpoint(self) -> str:
+        """Where it listens."""
+        ...
+
+    def env(self, endpoint: str | None = None) -> dict[str, str]:
+        """Return the variables by which clients find it, or a proxy in front of it at `endpoint`."""
+        ...
+
+    def address(self, bucket: str, path: str) -> str:
+        """Return the address of a place there."""
+        ...
+
+    def create_bucket(self, name: str) -> None:
+        """Create a bucket."""
+        ...
+
+
+STORES: dict[str, Callable[[Path, Path], AbstractContextManager[StoreServer]]] = {
+    "s3": s3_server,
+    "azure": azure_server,
+    "gcs": gcs_server,
+}
 
 
 @contextmanager
@@ -45,19 +77,35 @@ def environment(values: Mapping[str, str]) -> Iterator[None]:
 
 
 @contextmanager
-def on_s3(lab: Lab) -> Iterator[S3Proxy]:
-    """Keep all that outlives a host on a real S3 server behind the proxy, until the end of the block."""
-    folder = lab.folder / "s3"
+def on_store(lab: Lab, name: str = "s3") -> Iterator[S3Proxy]:
+    """Keep all that outlives a host on a store behind the proxy, until the end of the block.
+
+    The oracle reads the objects in a folder: there versitygw keeps them, and the other servers' are copied at the end of the block.
+
+    Args:
+        name: one of `STORES`.
+    """
+    folder = lab.folder / "store"
     build = Path(os.environ.get("RIVERTWICE_PROJECT") or Path.cwd()) / ".build"
-    with (
-        s3_server(build, folder) as server,
-        s3_proxy(server.endpoint) as proxy,
-        environment(server.env(proxy.endpoint)),
-    ):
-        (folder / "objects" / BUCKET).mkdir()
-        lab.settings = replace(lab.settings, shared=f"s3://{BUCKET}/shared")
-        lab.tables_at = folder / "objects" / BUCKET / "shared" / "pipelines" / PIPELINE
-        yield proxy
+    with STORES[name](build, folder) as server, s3_proxy(server.endpoint) as proxy:
+        server.create_bucket(BUCKET)
+        place = server.address(BUCKET, "shared")
+        objects = folder / "objects" / BUCKET / "shared"
+        lab.settings = replace(lab.settings, shared=place)
+        lab.tables_at = objects / "pipelines" / PIPELINE
+        with environment(server.env(proxy.endpoint)):
+            yield proxy
+        if not objects.exists():
+            with environment(server.env()):
+                _copy(place, objects)
+
+
+def _copy(place: str, folder: Path) -> None:
+    store = open_store(place)
+    for key in store.list():
+        path = folder / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        store.get_file(key, path)
 
 
 @contextmanager
@@ -95,12 +143,11 @@ def take_whole(lab: Lab) -> None:
     lab.fact("savepoints", len(savepoints))
 
 
-@case("F21", "tables, savepoints and the lease on an S3 that answers wrongly all the time", kills=1)
-def s3_answers_wrongly(lab: Lab) -> None:
+def _answers_wrongly(lab: Lab, store: str) -> None:
     """Server errors, slow-downs, resets and lost answers in between: the driver may fail and start again, no more."""
-    with on_s3(lab) as proxy:
+    with on_store(lab, store) as proxy:
         lab.produce()
-        steps = lab.steps()  # looks at the server's own folder, not through the proxy
+        steps = lab.steps()
         with now_and_then(proxy, lab.seed, 0.3):
             driver = lab.start_driver()
             batch = lab.random.randrange(2, 5)
@@ -112,7 +159,7 @@ def s3_answers_wrongly(lab: Lab) -> None:
                 record = Exit.load(lab.home)
                 require(
                     record is not None and record.failure in ("store", "lease_lost"),
-                    f"a driver on a faulty S3 ended as {record}",
+                    f"a driver on a faulty store ended as {record}",
                 )
                 require(starts < 8, f"the driver does not get on through faults; {lab.log_end()}")
         lab.fact("starts_that_failed", starts)
@@ -128,19 +175,32 @@ def s3_answers_wrongly(lab: Lab) -> None:
         take_whole(lab)
 
 
-@case(
-    "F22",
-    "credentials refused on the tables' prefix in the middle of the stream, then allowed again",
-    proves=("failure-modes.md#a-write-to-s3",),
-)
-def s3_refuses(lab: Lab) -> None:
+@case("F21", "tables, savepoints and the lease on an S3 that answers wrongly all the time", kills=1)
+def s3_answers_wrongly(lab: Lab) -> None:
+    """See `_answers_wrongly`."""
+    _answers_wrongly(lab, "s3")
+
+
+@case("F21/azure", "the same on an Azure store", kills=1)
+def azure_answers_wrongly(lab: Lab) -> None:
+    """See `_answers_wrongly`."""
+    _answers_wrongly(lab, "azure")
+
+
+@case("F21/gcs", "the same on a Google store", kills=1)
+def gcs_answers_wrongly(lab: Lab) -> None:
+    """See `_answers_wrongly`."""
+    _answers_wrongly(lab, "gcs")
+
+
+def _refuses(lab: Lab, store: str, kinds: Sequence[Kind]) -> None:
     """The driver stops with a message that names what is refused; nothing is committed meanwhile; then it continues."""
-    with on_s3(lab) as proxy:
+    with on_store(lab, store) as proxy:
         lab.produce()
-        kind: Kind = lab.random.choice(["forbidden", "expired"])
+        kind = lab.random.choice(kinds)
         batch = lab.random.randrange(1, 5)
         driver, steps = lab.start_driver(), lab.steps()
-        lab.until(lambda: steps.published(batch), 120, f"batch {batch}")
+        lab.until(lambda: steps.finished(batch), 120, f"batch {batch}")
         proxy.fail(Fault(kind, "PUT", "/tables/changelog/", times=None))
         code = lab.wait(driver, 180)
         record = Exit.load(lab.home)
@@ -155,6 +215,28 @@ def s3_refuses(lab: Lab) -> None:
         require(refused < 60, f"{refused} requests were sent although each was refused")
         proxy.heal()
         lab.run_to_end()
+
+
+@case(
+    "F22",
+    "credentials refused on the tables' prefix in the middle of the stream, then allowed again",
+    proves=("failure-modes.md#a-write-to-s3",),
+)
+def s3_refuses(lab: Lab) -> None:
+    """See `_refuses`."""
+    _refuses(lab, "s3", ["forbidden", "expired"])
+
+
+@case("F22/azure", "the same on an Azure store", proves=("failure-modes.md#a-write-to-s3",))
+def azure_refuses(lab: Lab) -> None:
+    """See `_refuses`."""
+    _refuses(lab, "azure", ["forbidden", "unauthenticated"])
+
+
+@case("F22/gcs", "the same on a Google store", proves=("failure-modes.md#a-write-to-s3",))
+def gcs_refuses(lab: Lab) -> None:
+    """See `_refuses`."""
+    _refuses(lab, "gcs", ["forbidden", "unauthenticated"])
 
 
 @contextmanager
@@ -247,9 +329,28 @@ def home_disk_full(lab: Lab) -> None:
     proves=("failure-modes.md#a-lost-host", "howto-deploy.md#a-host-is-lost"),
 )
 def host_lost(lab: Lab) -> None:
+    """The shared place is a folder that both mount."""
+    lab.settings = replace(lab.settings, shared=lab.folder / "shared")
+    _host_lost(lab)
+
+
+@case("F24/lost-host-azure", "the same with an Azure store as the shared place", kills=2)
+def host_lost_azure(lab: Lab) -> None:
+    """See `_host_lost`."""
+    with on_store(lab, "azure"):
+        _host_lost(lab)
+
+
+@case("F24/lost-host-gcs", "the same with a Google store as the shared place", kills=2)
+def host_lost_gcs(lab: Lab) -> None:
+    """See `_host_lost`."""
+    with on_store(lab, "gcs"):
+        _host_lost(lab)
+
+
+def _host_lost(lab: Lab) -> None:
     """Two folders as two hosts: the second has no checkpoint, waits for the lease, and restores the proved savepoint."""
-    shared = lab.folder / "shared"
-    lab.settings = replace(lab.settings, shared=shared, home=lab.folder / "host-a")
+    lab.settings = replace(lab.settings, home=lab.folder / "host-a")
     lab.produce()
     driver, batch = lab.start_driver(), lab.random.randrange(4, 7)
     struck = lab.kill_when(driver, lambda: lab.steps().finished(batch))

@@ -24,7 +24,8 @@ Kind = Literal[
     "error_500",  # 500 InternalError; the server sees nothing
     "slow_down",  # 503 SlowDown; the server sees nothing
     "forbidden",  # 403 AccessDenied; the server sees nothing
-    "expired",  # 400 ExpiredToken; the server sees nothing
+    "expired",  # 400 ExpiredToken, as S3 says it; the server sees nothing
+    "unauthenticated",  # 401 AuthenticationFailed, as Azure and Google say it; the server sees nothing
     "ok_with_error",  # 200, and an error in the body; the server sees nothing
     "reset_request",  # half of the request's body is read, then the connection is reset; the server sees nothing
     "drop_after",  # the server acts; the connection is closed without an answer
@@ -37,6 +38,7 @@ _ERRORS = {
     "slow_down": (503, "SlowDown", "Please reduce your request rate."),
     "forbidden": (403, "AccessDenied", "Access Denied"),
     "expired": (400, "ExpiredToken", "The provided token has expired."),
+    "unauthenticated": (401, "AuthenticationFailed", "The credentials are not valid, or no longer."),
     "ok_with_error": (200, "InternalError", "We encountered an internal error. Please try again."),
 }
 _HOP = {"connection", "keep-alive", "transfer-encoding", "proxy-connection"}

@@ -29,12 +29,14 @@ class S3Server:
         endpoint: its address, `http://127.0.0.1:PORT`.
         access_key: root user's name.
         secret_key: root user's secret, made for this run.
+        objects: folder in which it keeps buckets as folders, and objects as files.
         pid: pid of its process.
     """
 
     endpoint: str
     access_key: str
     secret_key: str
+    objects: Path
     pid: int
 
     def env(self, endpoint: str | None = None) -> dict[str, str]:
@@ -46,6 +48,14 @@ class S3Server:
             "AWS_REGION": "us-east-1",
             "AWS_DEFAULT_REGION": "us-east-1",
         }
+
+    def address(self, bucket: str, path: str) -> str:
+        """Return the address of a place there."""
+        return f"s3://{bucket}/{path}"
+
+    def create_bucket(self, name: str) -> None:
+        """Create a bucket."""
+        (self.objects / name).mkdir()
 
 
 def keeps_attributes(folder: Path) -> bool:
@@ -92,15 +102,12 @@ def s3_server(build: Path, folder: Path) -> Iterator[S3Server]:
         command = [str(binary), "--port", f"127.0.0.1:{port}", "--health", "/health", "--quiet", *posix]
         with (folder / "server.log").open("ab") as log:
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env)
-        yield from _serve(f"http://127.0.0.1:{port}", access, secret, process, folder / "server.log")
-
-
-def _serve(endpoint: str, access: str, secret: str, process: subprocess.Popen[bytes], log: Path) -> Iterator[S3Server]:
-    try:
-        _wait_until_healthy(endpoint, process, log)
-        yield S3Server(endpoint, access, secret, process.pid)
-    finally:
-        end(process)
+        server = S3Server(f"http://127.0.0.1:{port}", access, secret, objects, process.pid)
+        try:
+            _wait_until_healthy(server.endpoint, process, folder / "server.log")
+            yield server
+        finally:
+            end(process)
 
 
 def _wait_until_healthy(endpoint: str, process: subprocess.Popen[bytes], log: Path) -> None:

@@ -96,7 +96,7 @@ def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AzureServer]:
     if azurite_program(build) is None:
         pytest.skip("azurite is not installed: `make setup-dev` installs it where npm is")
     with azure_server(build, folder) as server:
-        server.create_container(BUCKET)
+        server.create_bucket(BUCKET)
         yield server
 
 

@@ -32,8 +32,7 @@ def server(request: pytest.FixtureRequest) -> AzureServer | GcsServer:
 @pytest.fixture
 def proxy(server: AzureServer | GcsServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Proxy]:
     with s3_proxy(server.endpoint) as running:
-        account = f"/{server.account}" if isinstance(server, AzureServer) else ""
-        for name, value in server.env(f"{running.endpoint}{account}").items():
+        for name, value in server.env(running.endpoint).items():
             monkeypatch.setenv(name, value)
         yield running
 

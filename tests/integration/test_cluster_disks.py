@@ -16,7 +16,7 @@ import pytest
 
 from homes.project import REPOSITORY
 from lab.faults.cases_backfill import closed_ms, plan_range, published, require_truth
-from lab.faults.cases_store import environment, on_s3
+from lab.faults.cases_store import environment, on_store
 from lab.faults.events import BEGIN_MS
 from lab.faults.lab import PIPELINE, Lab
 from lab.faults.processes import start_process
@@ -53,7 +53,7 @@ def cluster_of_own_disks(lab: Lab, folder: Path) -> Iterator[SparkCluster]:
     with spark_cluster(folder / "cluster", workers=2, cores=1, disks=disks) as cluster:
         for number in range(2):
             assert cluster.sees(number, pipelines)
-            for path in (lab.settings.project, lab.folder / "s3", folder / "spark-defaults.conf"):
+            for path in (lab.settings.project, lab.folder / "store", folder / "spark-defaults.conf"):
                 assert path.exists()
                 assert not cluster.sees(number, path)
         lab.settings = replace(lab.settings, spark_master=cluster.url)
@@ -67,7 +67,7 @@ def test_executors_share_no_disk_with_the_driver_but_the_checkpoint_s(tmp_path: 
     lab = Lab(kafka_settings, tmp_path / "lab", 42, pins={"max_offsets_per_trigger": 150})
     passed = False
     try:
-        with on_s3(lab), cluster_of_own_disks(lab, tmp_path / "spark"):
+        with on_store(lab), cluster_of_own_disks(lab, tmp_path / "spark"):
             lab.produce(lab.next_plan(records=300, late_share=0.2))
             lab.run_to_end()
             savepoint = take(lab)
