@@ -34,7 +34,7 @@ def test_a_released_source_reads_what_comes_while_it_is_idle(tmp_path: Path, bro
             execution = query._jsq.streamingQuery()
             if batch < 2:
                 ends = {topic: {str(partition): 3 + batch for partition in range(PARTITIONS)}}
-                assert steer_source(spark, execution, ends)
+                assert steer_source(spark, settings, execution, ends)
             elif batch == 2:
                 release_source(execution)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from rivertwice.core.settings import Settings
 from rivertwice.stream.source import FIELD, LOG_END, steer_source, terminated_state
 
 pytestmark = pytest.mark.spark
@@ -24,5 +25,6 @@ def test_the_state_that_ends_a_query_is_found(spark):
     assert terminated_state(spark).toString() == "TERMINATED"
 
 
-def test_an_execution_without_a_kafka_source_is_not_steered(spark):
-    assert not steer_source(spark, spark._jvm.java.lang.Object(), {"t": {"0": 1}})
+def test_an_execution_without_a_kafka_source_is_not_steered(spark, tmp_path):
+    settings = Settings(project=tmp_path, home=tmp_path)
+    assert not steer_source(spark, settings, spark._jvm.java.lang.Object(), {"t": {"0": 1}})

@@ -33,15 +33,15 @@ FACE = 25
 WIDER = {
     "agent": 76,
     "backfill": 59,
-    "core": 114,
+    "core": 115,
     "definition": 128,
     "engine": 79,
     "local": 35,
-    "log": 99,
+    "log": 101,
     "read": 39,
     "savepoint": 80,
     "storage": 38,
-    "stream": 50,
+    "stream": 51,
     "timeline": 191,
     "versions": 44,
 }

@@ -35,14 +35,26 @@ def topics(frame: Frame) -> None:
     """Create the topics of all pipelines that are absent.
 
     It waits for Kafka first. `rivertwice up` does the same; this is for a Kafka that is not the embedded one, once per deployment. A topic that exists
-    is left as it is; one whose number of partitions differs from its definition is refused.
+    is left as it is; one whose number of partitions differs from its definition is refused. Of a pattern of topics it says which have joined, and by which
+    numbers their partitions are known.
     """
     from rivertwice.definition import create_topics, load_all
-    from rivertwice.log import await_kafka
+    from rivertwice.log import TopicSets, await_kafka
 
     await_kafka(frame.settings)
-    partitions = create_topics(frame.settings, load_all(frame.settings.definitions).values())
-    frame.emit(partitions, lambda: as_table(("topic", "partitions"), sorted(partitions.items())))
+    definitions = load_all(frame.settings.definitions).values()
+    partitions: dict[str, object] = dict(create_topics(frame.settings, definitions))
+    for pattern, each in TopicSets.load(frame.settings, (topic for one in definitions for topic in one.topics)).items():
+        partitions[pattern] = {f"{part.topic}/{part.partition}": number for part, number in each.numbers.items()}
+    rows = [(topic, _described(value)) for topic, value in sorted(partitions.items())]
+    frame.emit(partitions, lambda: as_table(("topic", "partitions"), rows))
+
+
+def _described(partitions: object) -> str:
+    """Return a topic's number of partitions, or which partition of which topic has each number of a pattern."""
+    if not isinstance(partitions, dict):
+        return str(partitions)
+    return ", ".join(f"{number}: {part}" for part, number in partitions.items()) or "none has joined"
 
 
 @admin.command(epilog=example("rivertwice admin upkeep flight_delays"))

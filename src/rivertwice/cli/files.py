@@ -171,6 +171,7 @@ def send(
 
 def _copy_topic(frame: Frame, definition: Definition, origin: str, view: str | None) -> tuple[int, str]:
     """Copy what a topic has into the topic of a source; return how many records, and that topic."""
+    from rivertwice.core import TopicName
     from rivertwice.definition import create_topics
     from rivertwice.log import Outbox
 
@@ -178,6 +179,9 @@ def _copy_topic(frame: Frame, definition: Definition, origin: str, view: str | N
         message = f"{definition.name} has the sources {', '.join(definition.sources)}; say which one gets the records with --source VIEW"
         raise RequestError(message)
     topic = definition.sources[view or next(iter(definition.sources))].topic
+    if TopicName(topic).is_pattern:
+        message = f"{definition.name} reads all topics {topic}, so it is not known into which {origin} is copied; let it read one topic"
+        raise RequestError(message)
     if topic == origin:
         message = f"{definition.name} reads {topic} itself; let it read another topic, into which {topic} is copied"
         raise RequestError(message)

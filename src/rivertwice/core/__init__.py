@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         PipelineHome,
         Place,
         Tables,
+        TopicName,
         below,
         is_remote,
         require_name,

@@ -17,6 +17,9 @@ PIPELINE = re.compile(r"^[a-z0-9][a-z0-9_-]{0,63}(@v([2-9]|[1-9][0-9]{1,3}))?\Z"
 TOPIC = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,248}\Z")
 """Names that Kafka allows for a topic, except with a leading dot or hyphen: so it is a safe part of a path, and no option."""
 
+_TOPIC_PATTERN = re.compile(r"^[A-Za-z0-9_*][A-Za-z0-9._*-]{0,248}\Z")
+"""Patterns of topics: such names, in which `*` stands for any characters."""
+
 _ODD = re.compile(r"[%*?\[\]{}\\^|]")
 """Characters that Spark takes for a pattern of names, or that Delta cannot write into an address; each was tried."""
 
@@ -84,16 +87,55 @@ def require_folder(path: Path) -> Path:
     return path
 
 
+_OWN_TOPICS = re.compile(r"(__|rivertwice[-.])")
+"""How topics begin that no pattern reads: Kafka's own, and this product's (replays, positions)."""
+
+
+@dataclass(frozen=True)
+class TopicName:
+    """What a source reads: a topic, or a pattern of topics, in which `*` stands for any characters, none included."""
+
+    text: str
+
+    @property
+    def is_pattern(self) -> bool:
+        """Whether it is a pattern: Kafka allows no `*` in a name."""
+        return "*" in self.text
+
+    @property
+    def folder(self) -> str:
+        """The name of its files and folders: no topic has `~` in its name, and no path may have `*`.
+
+        Raises:
+            ConfigError: it is neither a topic's name nor a pattern.
+        """
+        return require_topic(self.text).replace("*", "~")
+
+    def reads(self, topic: str) -> bool:
+        """Say whether it reads a topic."""
+        if not self.is_pattern:
+            return topic == self.text
+        regex = ".*".join(re.escape(piece) for piece in self.text.split("*"))
+        return not _OWN_TOPICS.match(topic) and re.fullmatch(regex, topic) is not None
+
+    def may_share(self, other: TopicName) -> bool:
+        """Say whether both may read a topic; of two patterns that is so unless they begin differently."""
+        if not self.is_pattern or not other.is_pattern:
+            return self.reads(other.text) or other.reads(self.text)
+        begins = self.text.partition("*")[0], other.text.partition("*")[0]
+        return begins[0].startswith(begins[1]) or begins[1].startswith(begins[0])
+
+
 def require_topic(value: str) -> str:
-    """Return `value` if it is a topic's name that is safe in paths (`TOPIC`).
+    """Return `value` if it is a topic's name (`TOPIC`) or a pattern of such names.
 
     Raises:
-        ConfigError: it is not such a name.
+        ConfigError: it is neither.
     """
-    if not TOPIC.match(value):
+    if not _TOPIC_PATTERN.match(value):
         message = (
             f"{value[:80]!r} cannot name a topic; names start with a letter, a digit or _ and hold at most 249 of A-Z, a-z, 0-9, "
-            "'.', _ and -"
+            "'.', _ and -; in a pattern * stands for any characters"
         )
         raise ConfigError(message)
     return value

@@ -17,12 +17,12 @@ from rivertwice.core.errors import ConfigError, RequestError
 from rivertwice.core.homes import (
     PipelineHome,
     Place,
+    TopicName,
     below,
     local_path,
     parse_place,
     require_folder,
     require_pipeline,
-    require_topic,
 )
 from rivertwice.core.installed import base_of, find_shipped, is_clone
 from rivertwice.core.kafka_security import MECHANISMS, PROTOCOLS, KafkaSecurity
@@ -578,7 +578,7 @@ class Settings:
     def archive(self, topic: str) -> Place:
         """Return the Delta table of a topic's raw records."""
         place: Place = self.home if self.shared is None else self.shared
-        return below(place, "archive", require_topic(topic))
+        return below(place, "archive", TopicName(topic).folder)
 
 
 def _place(env: Mapping[str, str], name: str) -> Place | None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from rivertwice.core import NAME
+from rivertwice.core import NAME, TopicName
 from rivertwice.definition.parts import Column, Duration, Strict, Topic
 
 if TYPE_CHECKING:
@@ -249,7 +249,7 @@ def find_delivery_conflict(sinks: Mapping[str, Any], topics: Sequence[str], *, f
                 f"deliver.{name} has rows: newest, which is for folds: a fold emits every change of a key, and the newest row is what it "
                 "is now; a window has one row for each key anyway; remove rows"
             )
-        if isinstance(sink, KafkaDelivery) and sink.topic in topics:
+        if isinstance(sink, KafkaDelivery) and any(TopicName(topic).reads(sink.topic) for topic in topics):
             return f"deliver.{name} writes to {sink.topic}, which the pipeline reads: it would feed itself; name another topic"
         first_name = places.setdefault(sink.place, name)
         if first_name != name:
@@ -300,6 +300,8 @@ def find_fast_conflict(definition: DefinitionFile) -> str | None:
         return (
             "fast runs without Python, which decodes Protobuf here; write the topic in Avro or JSON, or leave fast out"
         )
+    if TopicName(source.topic).is_pattern:
+        return f"fast reads one topic, but {source.topic!r} is a pattern of topics; use a separate pipeline for each, or leave fast out"
     if definition.fast.topic in definition.topics:
         return f"fast.topic is {definition.fast.topic!r}, which the pipeline reads; its rows would come back as records: name another"
     return None

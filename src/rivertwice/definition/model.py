@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from rivertwice.core import PIPELINE
+from rivertwice.core import PIPELINE, TopicName
 from rivertwice.definition.airflow_section import AirflowSettings
 from rivertwice.definition.delivery_section import Delivery, FastPath, find_delivery_conflict, find_fast_conflict
 from rivertwice.definition.folds import StateType
@@ -104,6 +104,14 @@ def find_topics_conflict(definition: DefinitionFile) -> str | None:
             f"sources {' and '.join(views)} both read topic {twice[0]!r}; give each source "
             "its own topic, or read the topic by one source"
         )
+    for view, source in definition.sources.items():
+        others = [topic for topic in topics if topic != source.topic]
+        both = [topic for topic in others if TopicName(source.topic).may_share(TopicName(topic))]
+        if both:
+            return (
+                f"source {view} reads {source.topic!r}, which may match topics of {both[0]!r}: a record's topic names its source; "
+                "write patterns that begin differently"
+            )
     if "watermark_policy" not in definition.model_fields_set:
         return None
     if not definition.window.kind.has_watermark:

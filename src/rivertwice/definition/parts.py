@@ -17,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from rivertwice.core import ConfigError, require_topic
+from rivertwice.core import ConfigError, TopicName, require_topic
 
 if TYPE_CHECKING:
     from rivertwice.definition.source import Source
@@ -83,15 +83,23 @@ def _column(value: str) -> str:
     return value
 
 
-def _topic(value: str) -> str:
+def _topic_or_pattern(value: str) -> str:
     try:
         return require_topic(value)
     except ConfigError as error:
         raise ValueError(str(error)) from None
 
 
+def _topic(value: str) -> str:
+    if TopicName(value).is_pattern:
+        message = f"{value[:80]!r} is a pattern; only a source reads several topics: name one topic"
+        raise ValueError(message)
+    return _topic_or_pattern(value)
+
+
 Column = Annotated[str, AfterValidator(_column)]
 Topic = Annotated[str, AfterValidator(_topic)]
+TopicOrPattern = Annotated[str, AfterValidator(_topic_or_pattern)]
 
 
 def without_null(schema: dict[str, Any]) -> None:

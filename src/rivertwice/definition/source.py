@@ -9,10 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
-from rivertwice.core import meant
+from rivertwice.core import TopicName, meant
 from rivertwice.definition.folds import NO_WATERMARK, sql_type
 from rivertwice.definition.history import History
-from rivertwice.definition.parts import Column, Duration, EpochUnit, Strict, Topic, find_epochs_conflict, without_null
+from rivertwice.definition.parts import (
+    Column,
+    Duration,
+    EpochUnit,
+    Strict,
+    TopicOrPattern,
+    find_epochs_conflict,
+    without_null,
+)
 from rivertwice.definition.pinned_files import MAX_ID, SUBJECT
 
 if TYPE_CHECKING:
@@ -143,6 +151,8 @@ def find_heartbeat_conflict(source: Source) -> str | None:
         return None
     if source.format != "json" or source.envelope != "none" or not source.has_watermark:
         return "heartbeat is for plain JSON records that move a watermark; remove it"
+    if TopicName(source.topic).is_pattern:
+        return f"heartbeat is sent to one topic, but {source.topic!r} is a pattern of topics; remove it"
     for name, value in source.heartbeat.items():
         kind = source.schema_.get(name)
         if kind not in _OF_SCALARS[type(value)]:
@@ -263,7 +273,10 @@ def decimal_digits(kind: str) -> tuple[int, int]:
 class Source(Strict):
     """One topic, its record format and what makes a record acceptable."""
 
-    topic: Topic
+    topic: TopicOrPattern = Field(
+        description="The topic that is read; or a pattern of topics, in which * stands for any characters: orders.*. A topic that "
+        "matches and is new is read from its first record, from a batch boundary on."
+    )
     role: Literal["stream", "table"] = Field(
         default="stream",
         description="table: records are versions of rows, joined as of the time of an event; only together with a stream, in intervals.",
@@ -271,7 +284,13 @@ class Source(Strict):
     table_keys: list[Column] = Field(
         default_factory=list, description="For a table: the fields that identify its rows."
     )
-    partitions: int = Field(ge=1, le=10_000, description="Partitions the topic is created with.")
+    partitions: int = Field(
+        default=0,
+        ge=1,
+        le=10_000,
+        description="Partitions the topic is created with; required, but not for a pattern.",
+        json_schema_extra=_no_default,
+    )
     format: Literal["json", "avro", "protobuf"] = Field(
         default="json",
         description="json: one JSON object per record value, UTF-8. avro: one Avro record, by the pinned schemas/VIEW*.avsc. "
@@ -372,6 +391,7 @@ class Source(Strict):
             times = [name for name, kind in self.schema_.items() if kind == "timestamp"]
             message += meant(self.event_time, times) or (f"; there is {times[0]}" if len(times) == 1 else "")
             raise ValueError(message)
+        self._require_partitions()
         unknown = [name for name in (*self.required, *(rule.field for rule in self.rules)) if name not in self.schema_]
         if unknown:
             message = f"{unknown[0]!r} is required or judged by a rule but is not in schema; add or correct it{meant(unknown[0], self.schema_)}"
@@ -393,6 +413,16 @@ class Source(Strict):
         if wrong:
             raise ValueError(wrong)
         return self
+
+    def _require_partitions(self) -> None:
+        if TopicName(self.topic).is_pattern != bool(self.partitions):
+            return
+        message = f"partitions is missing: with how many topic {self.topic!r} is created"
+        if self.partitions:
+            message = (
+                f"topic {self.topic!r} is a pattern of topics, each of which has its own partitions; remove partitions"
+            )
+        raise ValueError(message)
 
     def _decimals_finding(self) -> str | None:
         """Return why decimals cannot be exact, or None."""

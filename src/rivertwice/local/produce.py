@@ -19,6 +19,7 @@ from rivertwice.core import (
     Progress,
     RequestError,
     Settings,
+    TopicName,
     from_ms,
     lock_or_refuse,
     parse_iso,
@@ -306,6 +307,9 @@ def plan_file(
     source = definition.sources.get(view or next(iter(definition.sources)))
     if source is None:
         message = f"{definition.name} has no source {view}; it has {known}"
+        raise RequestError(message)
+    if TopicName(source.topic).is_pattern:
+        message = f"{definition.name} reads all topics {source.topic}, so the topic of the records is not known; let a producer send them to one of these"
         raise RequestError(message)
     if source.format != "json":
         message = f"the topic {source.topic} holds records of format {source.format}, and a file is sent as JSON; let its producer send them"

@@ -93,7 +93,7 @@ if TYPE_CHECKING:
         read_to,
         sample_topic,
     )
-    from rivertwice.log.records import LogRead, read_ranges
+    from rivertwice.log.records import LogRead, numbered_columns, read_ranges
     from rivertwice.log.retention import kept_for, observe_log, parse_limit, unarchived_claim
     from rivertwice.log.send import (
         OFFSET_HEADER,
@@ -103,6 +103,7 @@ if TYPE_CHECKING:
         replay_topic,
         send_records,
     )
+    from rivertwice.log.topic_sets import TopicSets
 else:
     from rivertwice.core.face import lazy_names
 

@@ -29,10 +29,10 @@ from rivertwice.core import (
     Progress,
     RequestError,
     Settings,
+    TopicName,
     below,
     is_locked,
     lock,
-    require_topic,
     retry,
 )
 from rivertwice.log import kafka
@@ -323,7 +323,7 @@ def archive_lock(settings: Settings, topic: str, *, patience_s: float = 0.0) -> 
         if settings.shared is None:
             yield lambda: None
             return
-        place = below(settings.shared, "archive", _LOCKS, topic)
+        place = below(settings.shared, "archive", _LOCKS, TopicName(topic).folder)
         home = home_id(settings.home / "archive" / _HOME)
         with shared_lock(place, home=home, what=f"the archive of {topic}", patience_s=patience_s) as check:
             yield check
@@ -331,7 +331,7 @@ def archive_lock(settings: Settings, topic: str, *, patience_s: float = 0.0) -> 
 
 def _lock_file(settings: Settings, topic: str) -> Path:
     """Return a lock file, in a folder whose name no topic can have."""
-    return settings.home / "archive" / _LOCKS / require_topic(topic)
+    return settings.home / "archive" / _LOCKS / TopicName(topic).folder
 
 
 def _check_same_topic(settings: Settings, origin: Origin) -> None:

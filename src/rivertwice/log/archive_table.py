@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from rivertwice.core import DamagedFileError, Settings, TableDamageError, below, require_topic
+from rivertwice.core import DamagedFileError, Settings, TableDamageError, TopicName, below
 from rivertwice.log.addresses import OffsetRanges, between
 from rivertwice.log.decoded_files import ANOTHER_SUM, has_sum, sum_of, tidy_decoded
 from rivertwice.log.history import LakeHistory
@@ -208,7 +208,7 @@ class BrokenFile:
 def sums_file(settings: Settings, topic: str) -> Path | None:
     """Return the file of a topic's sums; None if its archive is in an object store."""
     place = below(settings.home if settings.shared is None else settings.shared, "archive", _FOLDER)
-    return place / f"{require_topic(topic)}.json" if isinstance(place, Path) else None
+    return place / f"{TopicName(topic).folder}.json" if isinstance(place, Path) else None
 
 
 def read_sums(settings: Settings, topic: str) -> dict[str, str]:

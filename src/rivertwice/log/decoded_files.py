@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from hashlib import file_digest
 from pathlib import Path
 
-from rivertwice.core import Settings, below, lock_if_free, require_topic
+from rivertwice.core import Settings, TopicName, below, lock_if_free
 from rivertwice.storage import sync_path
 
 LOG = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ def has_sum(path: Path, status: os.stat_result, noted: str) -> bool:
 def decoded_place(settings: Settings, topic: str) -> Path | None:
     """Return the folder of what is kept of a topic; None if its archive is in an object store."""
     place = below(settings.home if settings.shared is None else settings.shared, "archive", _FOLDER)
-    return place / require_topic(topic) if isinstance(place, Path) else None
+    return place / TopicName(topic).folder if isinstance(place, Path) else None
 
 
 class DecodedFiles:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from functools import cache
 from typing import Any
 
@@ -36,10 +37,14 @@ from rivertwice.core import (
     KafkaSecurity,
     ServiceError,
     Settings,
+    TopicName,
     naming_extras,
     retry_for,
+    utc_now,
 )
+from rivertwice.log.addresses import Part
 from rivertwice.log.reach import require_broker
+from rivertwice.log.topic_sets import TopicSet, TopicSets
 
 # The settings of Kafka's security in the dialects of both clients: librdkafka's for Python, Java's for Spark.
 #
@@ -384,20 +389,63 @@ def topic_names(settings: Settings) -> list[str]:
 
 
 def topic_exists(settings: Settings, topic: str) -> bool:
-    """Say whether the cluster has the topic."""
+    """Say whether the cluster has the topic, or all topics that joined a pattern's log."""
+    names = set(TopicSet.load(settings, topic).topic_ids) if TopicName(topic).is_pattern else {topic}
     with _explained(settings, "listing topics"):
-        return topic in admin(settings).list_topics(timeout=TIMEOUT).topics
+        return bool(names) and names <= set(admin(settings).list_topics(timeout=TIMEOUT).topics)
 
 
-def _describe(settings: Settings, topic: str, client: AdminClient | None = None) -> Any:
+def _describe_all(settings: Settings, topics: Sequence[str], client: AdminClient | None = None) -> dict[str, Any]:
     client = client or admin(settings)  # kept until the answer is there: a dropped client cancels its requests
-    with _explained(settings, f"describing topic {topic}"):
-        answers = client.describe_topics(TopicCollection([topic]), request_timeout=TIMEOUT)
-        return answers[topic].result(TIMEOUT)
+    with _explained(settings, f"describing topic {', '.join(topics)}"):
+        answers = client.describe_topics(TopicCollection(list(topics)), request_timeout=TIMEOUT)
+        return {topic: answers[topic].result(TIMEOUT) for topic in topics}
 
 
 def _partitions(settings: Settings, topic: str, client: AdminClient | None = None) -> list[int]:
-    return sorted(partition.id for partition in _describe(settings, topic, client).partitions)
+    return sorted(partition.id for partition in _describe_all(settings, [topic], client)[topic].partitions)
+
+
+def find_parts(settings: Settings, topic: str, client: AdminClient | None = None) -> dict[int, Part]:
+    """Return the partitions of a topic, or of all topics that joined a pattern's log, by the numbers that they have there.
+
+    Raises:
+        ServiceError: Kafka does not answer, or no topic has joined the pattern.
+    """
+    if TopicName(topic).is_pattern:
+        return dict(enumerate(_joined(settings, topic).parts))
+    return {partition: Part(topic, partition) for partition in _partitions(settings, topic, client)}
+
+
+def _joined(settings: Settings, pattern: str) -> TopicSet:
+    found = TopicSet.load(settings, pattern)
+    if not found.parts and join_topics(settings, pattern, utc_now()):
+        found = TopicSet.load(settings, pattern)
+    if not found.parts:
+        message = (
+            f"no topic of Kafka at {settings.bootstrap_servers()} has joined {pattern}: a stream that reads it waits for the first whose name "
+            "matches; create one, or correct topic in the definition"
+        )
+        raise ServiceError(message)
+    return found
+
+
+def join_topics(settings: Settings, pattern: str, now: datetime) -> list[str]:
+    """Let each topic, and each partition, that matches the pattern and is new in its log join it; return the topics.
+
+    Two that do so at the same time number the same log: one records, the other looks again.
+    """
+    while True:
+        known = TopicSet.load(settings, pattern)
+        names = [name for name in topic_names(settings) if TopicName(pattern).reads(name)]
+        described = _describe_all(settings, names) if names else {}
+        found = {
+            name: (str(each.topic_id), [partition.id for partition in each.partitions])
+            for name, each in described.items()
+        }
+        new = known.find_new(found)
+        if not new or known.record(settings, new, now):
+            return [each.topic for each in new]
 
 
 def _offsets(
@@ -408,15 +456,21 @@ def _offsets(
     isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
 ) -> dict[int, int]:
     client = kept or admin(settings)
-    requests = {TopicPartition(topic, partition): spec for partition in _partitions(settings, topic, client)}
+    parts = find_parts(settings, topic, client)
+    numbers = {part: number for number, part in parts.items()}
+    requests = {TopicPartition(*part): spec for part in numbers}
 
     def ask() -> dict[int, int]:
         answers = client.list_offsets(requests, isolation_level=isolation, request_timeout=TIMEOUT)
-        return {place.partition: int(answer.result(TIMEOUT).offset) for place, answer in answers.items()}
+        return {
+            numbers[Part(place.topic, place.partition)]: int(answer.result(TIMEOUT).offset)
+            for place, answer in answers.items()
+        }
 
     def look(_: BaseException) -> None:
         # Without it the client asks the leader that it knows, with the old epoch, again and again.
-        client.list_topics(topic, timeout=TIMEOUT)
+        for name in {part.topic for part in numbers}:
+            client.list_topics(name, timeout=TIMEOUT)
 
     with _explained(settings, f"reading the offsets of topic {topic}"):
         return dict(sorted(retry_for(_is_leaderless, seconds=TIMEOUT, every_s=_POLL_S, say=look)(ask).items()))
@@ -456,7 +510,8 @@ def position_reporter(settings: Settings, group: str) -> Callable[[Mapping[str, 
     connect = cache(lambda: admin(settings))  # a stream starts without it
 
     def report(offsets: Mapping[str, Mapping[str, int]]) -> None:
-        places = [TopicPartition(topic, int(p), int(o)) for topic, parts in offsets.items() for p, o in parts.items()]
+        named = TopicSets.load(settings, offsets).to_kafka(offsets)
+        places = [TopicPartition(topic, int(p), int(o)) for topic, parts in named.items() for p, o in parts.items()]
         with _explained(settings, f"reporting the position of consumer group {group}"):
             request = [ConsumerGroupTopicPartitions(group, places)]
             for answer in connect().alter_consumer_group_offsets(request, request_timeout=TIMEOUT).values():
@@ -479,7 +534,8 @@ def offsets_at(settings: Settings, topic: str, at_ms: int) -> dict[int, int]:
 
 def delete_records(settings: Settings, topic: str, before: Mapping[int, int]) -> None:
     """Make Kafka delete the records below the given offsets, as retention would."""
-    places = [TopicPartition(topic, partition, offset) for partition, offset in before.items()]
+    sets = TopicSets.load(settings, [topic])
+    places = [TopicPartition(*sets.part(topic, partition), offset) for partition, offset in before.items()]
     client = admin(settings)
     with _explained(settings, f"deleting records of topic {topic}"):
         for answer in client.delete_records(places, request_timeout=TIMEOUT).values():
@@ -487,7 +543,19 @@ def delete_records(settings: Settings, topic: str, before: Mapping[int, int]) ->
 
 
 def topic_config(settings: Settings, topic: str) -> dict[str, str]:
-    """Return the topic's settings as the broker applies them, both its own and inherited ones."""
+    """Return the topic's settings as the broker applies them, both its own and inherited ones.
+
+    For a pattern, those of the topic that Kafka keeps for the shortest time; it is compacted if one of its topics is.
+    """
+    if not TopicName(topic).is_pattern:
+        return _topic_config(settings, topic)
+    configs = [_topic_config(settings, name) for name in sorted(_joined(settings, topic).topic_ids)]
+    policies = {each.get("cleanup.policy", "delete") for each in configs}
+    shortest = min(configs, key=lambda each: int(each.get("retention.ms", "-1")) % (1 << 63))  # -1: for ever
+    return {**shortest, "cleanup.policy": ",".join(sorted(policies))}
+
+
+def _topic_config(settings: Settings, topic: str) -> dict[str, str]:
     resource = ConfigResource(ResourceType.TOPIC, topic)
     client = admin(settings)
     with _explained(settings, f"reading the settings of topic {topic}"):
@@ -521,11 +589,21 @@ def cluster_id(settings: Settings) -> str:
 
 
 def topic_id(settings: Settings, topic: str) -> str:
-    """Return the topic's id; a topic that was deleted and created again has another one."""
-    return str(_describe(settings, topic).topic_id)
+    """Return the topic's id; a topic that was deleted and created again has another one, and so has the log of its pattern."""
+    return topic_id_asker(settings, topic)()
 
 
 def topic_id_asker(settings: Settings, topic: str) -> Callable[[], str]:
     """Return a function like `topic_id` that keeps one connection, for repeated calls."""
     client = admin(settings)
-    return lambda: str(_describe(settings, topic, client).topic_id)
+
+    def ask() -> str:
+        joined = _joined(settings, topic) if TopicName(topic).is_pattern else None
+        names = [topic] if joined is None else sorted(joined.topic_ids)
+        ids = {name: str(each.topic_id) for name, each in _describe_all(settings, names, client).items()}
+        if joined is None:
+            return ids[topic]
+        replaced = [f"{name} {ids[name]}" for name, known in sorted(joined.topic_ids.items()) if ids[name] != known]
+        return joined.id if not replaced else f"{joined.id}, but of {', '.join(replaced)}"
+
+    return ask

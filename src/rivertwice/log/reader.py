@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, cast
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
@@ -12,6 +13,7 @@ from rivertwice.core import Deadline, LogGapError, RequestError, RivertwiceError
 from rivertwice.log import kafka
 from rivertwice.log.addresses import OffsetRanges, Part, describe, drop_empty
 from rivertwice.log.kafka import TIMEOUT, begin_offsets, consumer, end_offsets, topic_names
+from rivertwice.log.topic_sets import TopicSets
 
 PATIENCE_S = 30.0  # without a record or an end of partition; a killed broker is back in 5 s
 _FEW_BYTES = 65_536
@@ -25,6 +27,48 @@ BRIEF = {
 }
 """Options of a client that fetches little beyond a short range."""
 _GONE = (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET)
+
+
+class _NumberedMessage:
+    """A record of a topic that a pattern reads, under the number that its partition has in the pattern's log."""
+
+    def __init__(self, message: Message, topic: str, partition: int) -> None:
+        self._message, self._topic, self._partition = message, topic, partition
+
+    def topic(self) -> str:
+        """Return the pattern."""
+        return self._topic
+
+    def partition(self) -> int:
+        """Return the number."""
+        return self._partition
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._message, name)
+
+
+class Numbered:
+    """Where the partitions of a topic or a pattern are, for a plain consumer."""
+
+    def __init__(self, settings: Settings, topic: str) -> None:
+        """Look up what has joined the pattern, if it is one."""
+        self._topic = topic
+        self._sets = TopicSets.load(settings, [topic])
+        self._numbers = {part: number for _, each in self._sets.items() for part, number in each.numbers.items()}
+
+    def place(self, partition: int, offset: int) -> TopicPartition:
+        """Return where an offset of a partition is."""
+        return TopicPartition(*self._sets.part(self._topic, partition), offset)
+
+    def take(self, messages: Sequence[Message]) -> Iterable[Message]:
+        """Return the records with the partitions' numbers."""
+        if not self._sets:
+            return messages
+        numbers = (self._numbers[Part(str(each.topic()), int(each.partition() or 0))] for each in messages)
+        return [
+            cast("Message", _NumberedMessage(each, self._topic, number))
+            for each, number in zip(messages, numbers, strict=True)
+        ]
 
 
 def read_exactly(settings: Settings, topic: str, ranges: OffsetRanges, *, committed: bool = True) -> Iterator[Message]:
@@ -70,12 +114,13 @@ def read_pieces(settings: Settings, pieces: Mapping[Part, Sequence[tuple[int, in
 
 def read_with(reader: Consumer, settings: Settings, topic: str, ranges: OffsetRanges) -> Iterator[Message]:
     """Yield the records of a topic's ranges, none of which is empty, through an open reader. Errors are those of `read_exactly`."""
-    reader.assign([TopicPartition(topic, partition, start) for partition, (start, _) in ranges.items()])
+    numbered = Numbered(settings, topic)
+    reader.assign([numbered.place(partition, start) for partition, (start, _) in ranges.items()])
     following = {partition: start for partition, (start, _) in ranges.items()}
     quiet_since = time.monotonic()
     while following:
         wanted = sum(ranges[partition][1] - at for partition, at in following.items())
-        for message in reader.consume(min(wanted, 1000), 0.2):
+        for message in numbered.take(reader.consume(min(wanted, 1000), 0.2)):
             quiet_since = time.monotonic()
             partition = int(message.partition() or 0)
             if partition not in following:
@@ -109,10 +154,11 @@ def first_stamps(settings: Settings, topic: str, offsets: Mapping[int, int]) -> 
         return stamps
     reader = _open(settings, "read_uncommitted")
     try:
-        reader.assign([TopicPartition(topic, partition, offset) for partition, offset in remaining.items()])
+        numbered = Numbered(settings, topic)
+        reader.assign([numbered.place(partition, offset) for partition, offset in remaining.items()])
         deadline = Deadline.after(kafka.TIMEOUT)
         while remaining and not deadline.is_over():
-            for message in reader.consume(50, 0.2):
+            for message in numbered.take(reader.consume(50, 0.2)):
                 partition = int(message.partition() or 0)
                 if partition in remaining and message.error() is None:
                     stamps[partition] = int(message.timestamp()[1])
@@ -364,9 +410,10 @@ def _read(settings: Settings, topic: str, stretches: list[OffsetSpan]) -> dict[O
     deadline = Deadline.after(TIMEOUT)
     reader = consumer(settings, group="rivertwice-init", extra=_EXTRA)
     try:
-        reader.assign([TopicPartition(topic, each.partition, each.begin) for each in stretches])
+        numbered = Numbered(settings, topic)
+        reader.assign([numbered.place(each.partition, each.begin) for each in stretches])
         while open_partitions and not deadline.is_over():
-            for message in reader.consume(500, 0.2):
+            for message in numbered.take(reader.consume(500, 0.2)):
                 partition = int(message.partition() or 0)
                 error = message.error()
                 if error is not None:

@@ -24,6 +24,7 @@ from rivertwice.log.decoded_files import DecodedFiles, decoded_place
 from rivertwice.log.history import LakeHistory
 from rivertwice.log.kafka import range_options
 from rivertwice.log.reader import compacted_away
+from rivertwice.log.topic_sets import TopicSets
 from rivertwice.storage import Snapshot, Table, TableFiles
 
 # Records of the archive as a frame of Spark: the files that may hold them, counted and read where the executors are.
@@ -440,16 +441,31 @@ def _gap(topic: str, missing: Iterable[tuple[int, int, int]]) -> LogGapError:
 def read_kafka(spark: SparkSession, settings: Settings, topic: str, ranges: OffsetRanges) -> DataFrame:
     """Return the records of `ranges` from Kafka alone; Spark fails if one of them was deleted meanwhile."""
     wanted = drop_empty(ranges)
-    starts = {str(partition): start for partition, (start, _) in wanted.items()}
-    ends = {str(partition): end for partition, (_, end) in wanted.items()}
-    return (
+    sets = TopicSets.load(settings, [topic])
+    starts = sets.to_kafka({topic: {str(partition): start for partition, (start, _) in wanted.items()}})
+    ends = sets.to_kafka({topic: {str(partition): end for partition, (_, end) in wanted.items()}})
+    records = (
         spark.read.format("kafka")
         .options(**range_options(settings))
-        .option("assign", json.dumps({topic: sorted(wanted)}))
-        .option("startingOffsets", json.dumps({topic: starts}))
-        .option("endingOffsets", json.dumps({topic: ends}))
+        .option("assign", json.dumps({name: sorted(map(int, places)) for name, places in starts.items()}))
+        .option("startingOffsets", json.dumps(starts))
+        .option("endingOffsets", json.dumps(ends))
         .option("failOnDataLoss", "true")
         .option("includeHeaders", "true")
         .load()
-        .select(*KAFKA_COLUMNS)
     )
+    return numbered_columns(records, sets).select(*KAFKA_COLUMNS)
+
+
+def numbered_columns(records: DataFrame, sets: TopicSets) -> DataFrame:
+    """Return records of Kafka with the patterns instead of their topics, and the numbers that the partitions have there."""
+    topic, partition = F.col("topic"), F.col("partition")
+    place = F.concat_ws("/", "topic", "partition")  # no topic has a / in its name
+    for pattern, joined in sets.items():
+        numbers = [
+            F.lit(value) for part, number in joined.numbers.items() for value in ("/".join(map(str, part)), number)
+        ]
+        is_of_it = F.col("topic").isin(*joined.topic_ids)
+        partition = F.when(is_of_it, F.element_at(F.create_map(*numbers), place)).otherwise(partition)
+        topic = F.when(is_of_it, F.lit(pattern)).otherwise(topic)
+    return records.withColumns({"topic": topic, "partition": partition}) if sets else records

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from rivertwice.agent import CURVES, LEVELS, STATES, RingLevel, Slots, lags_of, read_level, ring_file
 from rivertwice.core import PipelineHome, RequestError, Settings, from_ms
 from rivertwice.definition import Definition
+from rivertwice.log import TopicSets
 from rivertwice.read.marks import KINDS, CurveEvent, find_marks
 from rivertwice.timeline import committed_batches
 
@@ -108,7 +109,12 @@ def read_curves(settings: Settings, definition: Definition, range_name: str, now
         RequestError: there is no such range.
     """
     name = definition.name
-    parts = [f"{each.topic}/{number}" for each in definition.sources.values() for number in range(each.partitions)]
+    sets = TopicSets.load(settings, definition.topics)
+    parts = [
+        f"{each.topic}/{number}"
+        for each in definition.sources.values()
+        for number in sets.numbers(each.topic) or range(each.partitions)
+    ]
     found = describe_series(settings.pipeline(name), range_name, parts, now)
     return replace(found, marks=find_marks(settings, name, found.from_, found.to), kinds=KINDS)
 

@@ -21,7 +21,7 @@ from rivertwice.core import LostRaceError, PipelineHome, RequestError, Savepoint
 from rivertwice.definition import load_bundle_definition
 from rivertwice.log import Acceptance, Gap, GapReason, StoredOffsets, encode_ends, kafka, record_acceptance
 from rivertwice.savepoint import copy_committed
-from rivertwice.stream import at_rest, moved_to, next_offsets, observe_gaps, seal_timeline
+from rivertwice.stream import at_rest, moved_to, next_offsets, observe_gaps, read_sets, seal_timeline
 from rivertwice.timeline import Timeline, create_timeline, head, head_path, last_seq, move_head, newest_batch
 
 _log = logging.getLogger(__name__)
@@ -110,7 +110,7 @@ def _fork(settings: Settings, home: PipelineHome, gap: Gap, now: datetime) -> st
             raise SavepointError(message)
         path = work / "offsets" / str(row.batch)
         (path.parent / f".{path.name}.crc").unlink(missing_ok=True)
-        path.write_text(moved_to(row.offsets_text, begin))
+        path.write_text(read_sets(work).text_to_kafka(moved_to(row.offsets_text, begin)))
         target = home.checkpoint(child)
         target.parent.mkdir(parents=True, exist_ok=True)
         work.rename(target)

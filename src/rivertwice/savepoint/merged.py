@@ -40,7 +40,7 @@ from rivertwice.engine import BatchMarks, decode_view, window_micros
 from rivertwice.log import read_ranges
 from rivertwice.savepoint.plan import span
 from rivertwice.savepoint.state_files import name_of_version, put_text, state_files
-from rivertwice.stream import partitions_of, read_planned
+from rivertwice.stream import partitions_of, read_planned, read_sets
 from rivertwice.timeline import BatchCounts, LedgerRow, rule_of, watermarks_after
 
 if TYPE_CHECKING:
@@ -361,7 +361,7 @@ def renumber(checkpoint: Path, steps: Sequence[Step], *, next_ms: int, retained:
         if name.isdigit() and int(name) <= row.batch - retained:
             path.unlink()
     for each in rows:
-        put_text(offsets / str(each.batch), each.offsets_text)
+        put_text(offsets / str(each.batch), read_sets(offsets.parent).text_to_kafka(each.offsets_text))
 
 
 def _snapshots(checkpoint: Path, commit: Path, version: int) -> Iterator[Path]:

@@ -49,8 +49,10 @@ from rivertwice.stream import (
     end_query,
     kafka_stream,
     last_number,
-    parse_offsets,
+    note_sets,
     partitions_of,
+    read_planned,
+    read_sets,
     steer_source,
     with_partitions,
 )
@@ -82,6 +84,7 @@ class _Replay:
     def __init__(
         self,
         spark: SparkSession,
+        settings: Settings,
         result: DataFrame,
         rows_of: RowsOf,
         checkpoint: Path,
@@ -98,6 +101,7 @@ class _Replay:
         self._deadline = deadline
         self._output_mode = output_mode
         self._spark = spark
+        self._settings = settings
         self._result = result
         self._rows_of = rows_of
         self._checkpoint = checkpoint
@@ -181,7 +185,9 @@ class _Replay:
             execution = self._query._jsq.streamingQuery()
             if batch in self._next_watermarks and not steer_watermark(execution, self._next_watermarks[batch]):
                 following = None
-            if following is None or not steer_source(self._spark, execution, self._shifted(following.last)):
+            if following is None or not steer_source(
+                self._spark, self._settings, execution, self._shifted(following.last)
+            ):
                 end_query(self._spark, execution)
         except BaseException as error:
             self._error = error  # py4j passes only its text on
@@ -189,7 +195,8 @@ class _Replay:
 
     def _take(self, step: Step, batch: int, table: pa.Table) -> None:
         """Compare the result rows of a step with the ledger, and note its recorded batches as replayed."""
-        planned = parse_offsets((self._checkpoint / "offsets" / str(batch)).read_text(), batch)
+        planned = read_planned(self._checkpoint, batch)
+        assert planned is not None, "it runs"
         _require(
             step.last,
             ("number", batch, step.number),
@@ -301,7 +308,7 @@ class _Run:
         for row in self.rows:  # Spark has purged the oldest of a long replay
             path = checkpoint / "offsets" / str(row.batch)
             if path.exists():
-                put_text(path, row.offsets_text)
+                put_text(path, read_sets(checkpoint).text_to_kafka(row.offsets_text))
         _show_changes(checkpoint, self.rows)
         return replay.done
 
@@ -351,6 +358,7 @@ class _Run:
         only: Callable[[DataFrame], DataFrame] | None = None,
     ) -> _Replay:
         topics, definition = self.override, self.definition
+        sets = note_sets(checkpoint, self.settings, definition.topics)
         raw = kafka_stream(
             self.spark,
             self.settings,
@@ -359,12 +367,14 @@ class _Run:
             bases=None if topics is None else topics.bases,
             max_offsets=0,
             with_offsets=topics is not None and topics.has_absent,
+            sets=sets,
         )
         versions = KnownVersions(
             self.settings, self.settings.pipeline(definition.name), definition, self.rows[-1].timeline
         )
         return _Replay(
             self.spark,
+            self.settings,
             compile_stream(self.spark, definition, raw, only=only),
             batch_rows(definition, versions),
             checkpoint,
@@ -414,7 +424,8 @@ def _show_changes(checkpoint: Path, rows: Sequence[LedgerRow]) -> None:
 
 def put_offsets(checkpoint: Path, step: Step, override: ReplayTopics | None) -> None:
     """Put the recorded offsets of a step's end in place."""
-    text = step.last.offsets_text if override is None else override.shift_text(step.last.offsets_text)
+    recorded = step.last.offsets_text
+    text = read_sets(checkpoint).text_to_kafka(recorded) if override is None else override.shift_text(recorded)
     put_text(checkpoint / "offsets" / str(step.number), text)
 
 
@@ -426,7 +437,7 @@ def _shift_checkpoint(checkpoint: Path, batch: int, override: ReplayTopics, asid
         path = checkpoint / "offsets" / str(number)
         if path.exists():
             shutil.copyfile(path, aside / path.name)
-            put_text(path, override.shift_text(path.read_text()))
+            put_text(path, override.shift_text(read_sets(checkpoint).text_to_log(path.read_text())))
     if (checkpoint / "sources").exists():
         (checkpoint / "sources").rename(aside / "sources")
 

@@ -19,9 +19,10 @@ if TYPE_CHECKING:
         covers,
         last_number,
         moved_to,
-        parse_offsets,
+        note_sets,
         partitions_of,
         read_planned,
+        read_sets,
         with_partitions,
         with_source_line,
     )

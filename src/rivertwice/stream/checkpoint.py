@@ -3,6 +3,9 @@
 `offsets/N` is durable before batch N runs: line 1 `v1`, line 2 metadata JSON (batchWatermarkMs, batchTimestampMs,
 conf), then one line of JSON offsets per branch that reads the source. For several branches of one source these lines are all
 the same (tried). `sources/0/0` contains the initial offsets.
+
+Of a pattern of topics, Spark's files name the topics, and all else the pattern (`log.topic_sets`). What was joined when a query began is in
+`topics.json`, beside them; so a copy of a checkpoint can be read by itself.
 """
 
 from __future__ import annotations
@@ -10,12 +13,13 @@ from __future__ import annotations
 import json
 import struct
 import zlib
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from rivertwice.core import CheckpointError, PipelineHome, RequestError
-from rivertwice.log import StoredOffsets
-from rivertwice.storage import read_json
+from rivertwice.core import CheckpointError, PipelineHome, RequestError, Settings
+from rivertwice.log import StoredOffsets, TopicSets
+from rivertwice.storage import read_json, replace_json
 
 _CRC_BLOCK = 512
 _PARTITIONS = "spark.sql.shuffle.partitions"
@@ -79,14 +83,30 @@ def read_planned(checkpoint: Path, batch: int) -> PlannedBatch | None:
     path = checkpoint / "offsets" / str(batch)
     if batch < 0 or not path.exists():
         return None
-    return parse_offsets(path.read_text(errors="replace"), batch)
+    return parse_offsets(read_sets(checkpoint).text_to_log(path.read_text(errors="replace")), batch)
 
 
 def read_initial_offsets(checkpoint: Path) -> StoredOffsets:
     """Return the offsets at which the source of a new checkpoint began."""
     data = (checkpoint / "sources" / "0" / "0").read_bytes()
-    offsets: StoredOffsets = json.loads(data[data.index(b"{") :])
-    return offsets
+    return read_sets(checkpoint).to_log(json.loads(data[data.index(b"{") :]))
+
+
+_TOPICS = "topics.json"
+
+
+def read_sets(checkpoint: Path) -> TopicSets:
+    """Return what had joined the patterns of a checkpoint's topics when its newest query began."""
+    return TopicSets.from_plain(read_json(checkpoint / _TOPICS) or {})
+
+
+def note_sets(checkpoint: Path, settings: Settings, topics: Iterable[str]) -> TopicSets:
+    """Write down what has joined the patterns among the topics, before a query reads it, and return it."""
+    sets = TopicSets.load(settings, topics)
+    if sets:
+        checkpoint.mkdir(parents=True, exist_ok=True)
+        replace_json(checkpoint / _TOPICS, sets.to_plain())
+    return sets
 
 
 def start_offsets(checkpoint: Path, batch: int) -> StoredOffsets:

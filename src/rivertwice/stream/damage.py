@@ -20,7 +20,7 @@ import numpy as np
 
 from rivertwice.core import CheckpointError, LeaseLostError, LedgerError, PipelineHome, RivertwiceError
 from rivertwice.storage import Table, is_temporary
-from rivertwice.stream.checkpoint import parse_offsets
+from rivertwice.stream.checkpoint import parse_offsets, read_sets
 from rivertwice.stream.gaps import continued_rows
 from rivertwice.stream.seal import check_sealed, stream_app
 from rivertwice.timeline import (
@@ -63,6 +63,7 @@ def read_view(checkpoint: Path) -> CheckpointView:
     """Read a checkpoint's small files; for a missing folder the view is empty."""
     numbers: dict[str, frozenset[int]] = {}
     texts: dict[str, str] = {}
+    sets = read_sets(checkpoint)
     bereft: set[str] = set()
     for log in _LOGS:
         folder = checkpoint / log
@@ -72,7 +73,8 @@ def read_view(checkpoint: Path) -> CheckpointView:
         checked = [name[1:-4] for name in names if name.startswith(".") and name.endswith(".crc")]
         bereft |= {f"{log}/{name}" for name in checked if name.isdigit() and int(name) > newest}
         for number in sorted(numbers[log])[-_READ:]:
-            texts[f"{log}/{number}"] = (folder / str(number)).read_text(errors="replace")
+            text = (folder / str(number)).read_text(errors="replace")
+            texts[f"{log}/{number}"] = sets.text_to_log(text) if log == "offsets" else text
     path = checkpoint / "metadata"
     metadata = path.read_text(errors="replace") if path.is_file() else None
     return CheckpointView(metadata, numbers["offsets"], numbers["commits"], texts, frozenset(bereft))

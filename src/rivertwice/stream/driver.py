@@ -14,11 +14,11 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rivertwice.core import Deadline, PipelineHome, Settings, is_alive, run_process, utc_now
+from rivertwice.core import Deadline, PipelineHome, ServiceError, Settings, TopicName, is_alive, run_process, utc_now
 from rivertwice.definition import Bundle, Definition, build_bundle, load_bundle_definition
 from rivertwice.engine import (
     NO_CODE_TEXT,
@@ -31,9 +31,9 @@ from rivertwice.engine import (
     watermark_confs,
     with_buckets,
 )
-from rivertwice.log import StoredOffsets, archive_stream, kafka, marks_from_plain
+from rivertwice.log import StoredOffsets, TopicSets, archive_stream, kafka, marks_from_plain
 from rivertwice.stream.begin import FIRST, begin_again, describe_added, require_checked, resolve_timeline
-from rivertwice.stream.checkpoint import Goal, covers, is_asked_to_drain, partitions_of
+from rivertwice.stream.checkpoint import Goal, covers, is_asked_to_drain, note_sets, partitions_of
 from rivertwice.stream.damage import check_checkpoint, newest_rows_of_run, sweep_unplanned
 from rivertwice.stream.failures import DRAINED, FORK, POISON, RETENTION, STORE, UNKNOWN, classify_failure
 from rivertwice.stream.gaps import added_partitions, check_reach, explain_loss, reads_on_from_archive
@@ -152,6 +152,7 @@ _ASKS_MS, _ASKS_SELDOM_MS, _SELDOM_AFTER_S = 100, 500, 30.0
 SPARK_UI = {"spark.ui.enabled": "true", "spark.ui.port": "0", "spark.ui.killEnabled": "false"}
 INTERPRETED_RECORDS = 5_000
 """A batch of no more records than this costs less where Spark interprets its plan than where it compiles it."""
+_JOIN_EVERY_S = 10.0  # how often new topics are looked for, where a source reads a pattern of topics
 _DYING_S = 1.0  # a driver sees that its JVM is gone a little earlier than the system says so
 _QUIET_S = 5.0  # a batch without records, which a rising watermark causes, comes well before
 
@@ -180,6 +181,18 @@ class Interpreting:
                 else:
                     session.conf.unset(name)
             self._is_on = wanted
+
+
+def join_topics(settings: Settings, topics: Iterable[str]) -> None:
+    """Let topics that are new in Kafka join the patterns among `topics`.
+
+    Raises:
+        ServiceError: Kafka does not answer.
+    """
+    for pattern in (topic for topic in topics if TopicName(topic).is_pattern):
+        joined = kafka.join_topics(settings, pattern, utc_now())
+        if joined:
+            _log.info("%s joined %s; they are read from their first record", ", ".join(joined), pattern)
 
 
 class Driver:
@@ -217,6 +230,11 @@ class Driver:
         self._started = threading.Event()
         self._ending = threading.Event()
         self._error: BaseException | None = None
+        self._sets = TopicSets(())
+        self._numbers: dict[str, list[int]] = {}
+        self._has_grown = False
+        """Whether a topic joined that the running query does not read."""
+        self._looks_at = 0.0
         self._marks = ReadMarks(settings, definition.name)
         self._explain_throw: Callable[[], str | None] = lambda: None
         beat = Heartbeat(lease.epoch, lease.owner.pid, lease.owner.timeline, "starting", utc_now(), read=0, emitted=0)
@@ -251,7 +269,7 @@ class Driver:
             stage = plan_stage(self._settings, context, load)
             self._start(spark, replace(context, definition=stage.definition), stage)
             self._stay(self._running(), stage)
-            if not stage.ends_by_itself:
+            if not stage.ends_by_itself and not self._has_grown:
                 return
 
     def _open_timeline(self, bundle: Bundle) -> Timeline:
@@ -325,6 +343,9 @@ class Driver:
     def _start(self, spark: SparkSession, context: DriverContext, stage: Stage) -> None:
         """Start the query of a stage; from now on a thread of the JVM writes batches."""
         self._started.clear()
+        self._has_grown = False
+        self._sets = note_sets(context.checkpoint, self._settings, context.definition.topics)
+        self._numbers = self._find_numbers(self._sets)
         sink = self._sink(spark, context, stage)
         result = compile_stream(spark, context.definition, self._source(spark, context, stage))
         placing = Placing(spark, self._settings, context, self.heartbeat.placed)
@@ -336,7 +357,8 @@ class Driver:
                 self._committed(row)
                 interpreting.choose(frame.sparkSession, row.read)
                 is_over = self._ends_after(spark, stage, row)
-                if not is_over and not self._ending.is_set() and not self.heartbeat.draining.is_set():
+                goes_on = not is_over and not self._has_grown and not self._ending.is_set()
+                if goes_on and not self.heartbeat.draining.is_set():
                     placing.place_next(self._running()._jsq.streamingQuery(), row.end_offsets)
             except BaseException as error:
                 self._error = error  # py4j passes only its text on
@@ -344,7 +366,7 @@ class Driver:
                 raise
             execution = self._running()._jsq.streamingQuery()
             fill_log_end(spark, execution)
-            if is_over or self.heartbeat.draining.is_set():
+            if is_over or self._has_grown or self.heartbeat.draining.is_set():
                 end_query(spark, execution)
 
         def begin(write_batch: Callable[[Any, int], None]) -> StreamingQuery:
@@ -371,7 +393,7 @@ class Driver:
             return False
         if not self.heartbeat.draining.is_set():
             execution = self._running()._jsq.streamingQuery()
-            if hold_for_watermark(spark, execution, stage, row):
+            if hold_for_watermark(spark, self._settings, execution, stage, row):
                 self._ending.set()
                 return False
         self._leave(stage)
@@ -383,11 +405,30 @@ class Driver:
             self.heartbeat.draining.set()
 
     def _source(self, spark: SparkSession, context: DriverContext, stage: Stage) -> DataFrame:
+        sets = self._sets
         if stage.archive is None:
-            return kafka_stream(spark, self._settings, context.definition, genesis=context.timeline.genesis)
+            return kafka_stream(spark, self._settings, context.definition, genesis=context.timeline.genesis, sets=sets)
         write_initial_offsets(context)
-        _log.info("Kafka has deleted the next records: %s of the archive's are read", stage.archive.records)
-        return archive_stream(spark, stage.archive)
+        batch = stage.archive
+        _log.info("Kafka has deleted the next records: %s of the archive's are read", batch.records)
+        return archive_stream(spark, replace(batch, start=sets.to_kafka(batch.start), end=sets.to_kafka(batch.end)))
+
+    def _look_for_topics(self, now_s: float) -> None:
+        """Let new topics join the patterns that the stream reads; it reads them from its next query on."""
+        if not self._sets or self._has_grown or now_s < self._looks_at:
+            return
+        self._looks_at = now_s + _JOIN_EVERY_S
+        try:
+            join_topics(self._settings, self._definition.topics)
+            now = TopicSets.load(self._settings, self._definition.topics)
+            self._has_grown = self._find_numbers(now) != self._numbers
+        except ServiceError as error:  # the query waits for Kafka, too; what is new joins at a later look
+            _log.warning("new topics could not be looked for: %s", error)
+
+    def _find_numbers(self, sets: TopicSets) -> dict[str, list[int]]:
+        """Return topic to its partitions, if one is a pattern: then Spark is told what to read, and finds no new partition itself."""
+        topics = self._definition.topics if sets else ()
+        return {topic: [*(sets.numbers(topic) or kafka.find_parts(self._settings, topic))] for topic in topics}
 
     def classify(self, error: BaseException) -> str:
         """Return the class of a failure. What Kafka deleted during a load is not a loss if the archive has it: the next start reads it."""
@@ -504,6 +545,7 @@ class Driver:
                 raise
             self._lease.check()  # an idle stream has no batch that would notice a lost lease
             self._marks.check_when_due()
+            self._look_for_topics(time.monotonic())
             quiet_s = quiet.look(query.status, time.monotonic())
             if seldom != (quiet_s > _SELDOM_AFTER_S):
                 seldom = not seldom
@@ -518,7 +560,7 @@ class Driver:
                 self._leave_at_end()
             if self._goal and quiet_s > _QUIET_S and covers(self.heartbeat.beat.end_offsets, self._goal.offsets):
                 self.heartbeat.draining.set()  # no record is left that could raise the watermark
-            is_ending = self._ending.is_set() or self.heartbeat.draining.is_set()
+            is_ending = self._ending.is_set() or self._has_grown or self.heartbeat.draining.is_set()
             if is_ending and quiet.is_waiting and quiet_s > 0.4:
                 query.stop()
                 if self._ending.is_set():  # no watermark rose, so no batch without records came
@@ -539,6 +581,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         bundle = build_bundle(settings.definition_folder(arguments.pipeline))
         goal: Goal | None = arguments.catch_up
+        join_topics(settings, bundle.definition.topics)
         lease = acquire_lease(home, goal.timeline if goal else head(home) or FIRST, utc_now())
         again = None if goal else begin_again(settings, home, bundle, utc_now())
         if again is not None:

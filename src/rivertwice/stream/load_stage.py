@@ -31,7 +31,7 @@ from rivertwice.log import (
     plan_chunks,
 )
 from rivertwice.storage import replace_bytes
-from rivertwice.stream.checkpoint import read_planned
+from rivertwice.stream.checkpoint import read_planned, read_sets
 from rivertwice.stream.gaps import read_position
 from rivertwice.stream.placing import find_first, stored_ends
 from rivertwice.stream.result_rows import DriverContext
@@ -111,7 +111,7 @@ def plan_stage(settings: Settings, context: DriverContext, load: StreamLoad | No
     return Stage(large, is_large=True, archive=archive, load=load)
 
 
-def hold_for_watermark(spark: SparkSession, execution: Any, stage: Stage, row: LedgerRow) -> bool:
+def hold_for_watermark(spark: SparkSession, settings: Settings, execution: Any, stage: Stage, row: LedgerRow) -> bool:
     """Let a query run one more batch, without records, after the last one of its load; return False if it needs none.
 
     Spark closes the windows that the last batch's watermark reaches in a batch without records, but only in the same query: after
@@ -123,7 +123,7 @@ def hold_for_watermark(spark: SparkSession, execution: Any, stage: Stage, row: L
     """
     if not row.read or not stage.has_watermark or stage.load is None or not stage.load.has_read(row.end_offsets):
         return False
-    return stage.archive is not None or steer_source(spark, execution, row.end_offsets)
+    return stage.archive is not None or steer_source(spark, settings, execution, row.end_offsets)
 
 
 def large_limit(definition: Definition) -> int:
@@ -176,7 +176,8 @@ def write_initial_offsets(context: DriverContext) -> None:
     path = context.checkpoint / "sources" / "0" / "0"
     if context.timeline.parent is None and not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(context.timeline.genesis, separators=(",", ":"))
+        genesis = read_sets(context.checkpoint).to_kafka(context.timeline.genesis)
+        text = json.dumps(genesis, separators=(",", ":"))
         replace_bytes(path, b"\0v1\n" + text.encode())
 
 

@@ -32,7 +32,7 @@ from rivertwice.definition import Definition
 from rivertwice.engine import decode_view
 from rivertwice.log import PLAIN, Part, StoredOffsets, kafka, plain_row, read_pieces
 from rivertwice.storage import Table, read_json, replace_bytes, replace_json, sync_path
-from rivertwice.stream.checkpoint import checksum_of, last_number, moved_to, read_planned
+from rivertwice.stream.checkpoint import checksum_of, last_number, moved_to, read_planned, read_sets
 from rivertwice.stream.gaps import next_offsets
 from rivertwice.stream.result_rows import DriverContext
 from rivertwice.stream.sink import is_applied
@@ -413,6 +413,7 @@ class Placing:
             say: is passed the event time, epoch ms, up to which the next batch reads; None: batches are not placed.
         """
         self._spark = spark
+        self._settings = settings
         self._context = context
         self._say = say
         self._steered = False
@@ -447,7 +448,7 @@ class Placing:
         """
         ends = ((topic, places) for topic, places in end_offsets.items())
         cut = self._plan({Part(topic, int(p)): int(offset) for topic, places in ends for p, offset in places.items()})
-        if cut is not None and steer_source(self._spark, execution, stored_ends(cut.ends)):
+        if cut is not None and steer_source(self._spark, self._settings, execution, stored_ends(cut.ends)):
             self._steered = True
         else:
             if self._steered:
@@ -497,7 +498,8 @@ class Placing:
         checkpoint = self._context.checkpoint
         planned = read_planned(checkpoint, number)
         assert planned is not None, "the draft wrote it"
-        replace_whole(checkpoint / "offsets" / str(number), moved_to(planned.text, ends))
+        text = read_sets(checkpoint).text_to_kafka(moved_to(planned.text, ends))
+        replace_whole(checkpoint / "offsets" / str(number), text)
 
 
 def replace_whole(path: Path, text: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
@@ -13,7 +13,15 @@ from pyspark.sql import functions as F
 
 from rivertwice.core import Settings, SparkVersion
 from rivertwice.definition import Definition
-from rivertwice.log import OFFSET_HEADER, StoredOffsets, encode_offsets, spark_options
+from rivertwice.log import (
+    OFFSET_HEADER,
+    StoredOffsets,
+    TopicSets,
+    encode_offsets,
+    kafka,
+    numbered_columns,
+    spark_options,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,6 +37,7 @@ def kafka_stream(
     bases: Mapping[str, Mapping[str, int]] | None = None,
     max_offsets: int | None = None,
     with_offsets: bool = False,
+    sets: TopicSets | None = None,
 ) -> DataFrame:
     """Return the raw stream: key, value, topic, partition, offset, timestamp, timestampType, and headers if a source reads them.
 
@@ -41,21 +50,26 @@ def kafka_stream(
             original offset, which a fold's rows contain.
         with_offsets: records of replay topics carry the original offset in a header (`replay_topic.OFFSET_HEADER`), not by `bases`.
         max_offsets: records per batch; None takes the definition's pin, 0 sets no limit.
+        sets: what has joined the patterns among the topics; None: as it is now.
     """
-    subscribed = [(replayed or {}).get(topic, topic) for topic in definition.topics]
+    if sets is None or replayed:
+        sets = TopicSets.load(settings, () if replayed else definition.topics)
     reads_headers = any(source.reads_headers for source in definition.sources.values())
     limit = definition.stream.max_offsets_per_trigger if max_offsets is None else max_offsets
     reader = (
         spark.readStream.format("kafka")
         .options(**spark_options(settings))
-        .option("subscribe", ",".join(subscribed))
-        .option("startingOffsets", json.dumps(genesis) if genesis else "earliest")
+        .options(
+            **_what_is_read(
+                settings, [(replayed or {}).get(topic, topic) for topic in definition.topics], sets, genesis
+            )
+        )
         .option("failOnDataLoss", "true")
         .option("includeHeaders", str(reads_headers or with_offsets).lower())
     )
     if limit:
         reader = reader.option("maxOffsetsPerTrigger", str(limit))
-    raw = reader.load()
+    raw = numbered_columns(reader.load(), sets)
     for topic, scratch in (replayed or {}).items():
         is_scratch = F.col("topic") == F.lit(scratch)
         offset = F.col("offset") + _bases_by_partition((bases or {}).get(topic, {}))
@@ -67,6 +81,30 @@ def kafka_stream(
         kept = F.filter("headers", lambda header: header["key"] != F.lit(OFFSET_HEADER))
         raw = raw.withColumn("headers", F.when(F.size(kept) > 0, kept)) if reads_headers else raw.drop("headers")
     return raw
+
+
+_EARLIEST = -2
+
+
+def _what_is_read(
+    settings: Settings, topics: Sequence[str], sets: TopicSets, genesis: StoredOffsets | None
+) -> dict[str, str]:
+    """Return the options by which Spark's source finds its partitions.
+
+    Of a pattern it reads those that have joined and no other: one that is new in Kafka has no number until it joins. Spark wants the
+    first offset of each, also of what joined after the genesis.
+    """
+    if not sets:
+        starts = json.dumps(genesis) if genesis else "earliest"
+        return {"subscribe": ",".join(topics), "startingOffsets": starts}
+    begins = {
+        topic: dict.fromkeys(map(str, sets.numbers(topic) or kafka.find_parts(settings, topic)), _EARLIEST)
+        for topic in topics
+    }
+    known = {topic: {**places, **(genesis or {}).get(topic, {})} for topic, places in begins.items()}
+    named = sets.to_kafka(known)
+    parts = {topic: sorted(map(int, places)) for topic, places in named.items()}
+    return {"assign": json.dumps(parts), "startingOffsets": json.dumps(named)}
 
 
 def _original_offset() -> Column:
@@ -91,7 +129,7 @@ FLAG = "isTriggerAvailableNow"
 """Another one: while it is true, the first answer of Kafka is kept in `FIELD`, and Kafka is not asked again."""
 
 
-def steer_source(spark: SparkSession, execution: Any, end_offsets: StoredOffsets) -> bool:
+def steer_source(spark: SparkSession, settings: Settings, execution: Any, end_offsets: StoredOffsets) -> bool:
     """Set where the next batch ends; return False if this Spark has no such field.
 
     The ends hold until they are set again. A batch that exceeds the source's limit of records ends before them.
@@ -103,7 +141,8 @@ def steer_source(spark: SparkSession, execution: Any, end_offsets: StoredOffsets
         source.prepareForTriggerAvailableNow()
         _field(source, FLAG)  # it must be there: `release_source` sets it back
         json_utils = jvm.org.apache.spark.sql.kafka010.JsonUtils
-        _field(source, FIELD).set(source, json_utils.partitionOffsets(encode_offsets(end_offsets)))
+        named = TopicSets.load(settings, end_offsets).to_kafka(end_offsets)
+        _field(source, FIELD).set(source, json_utils.partitionOffsets(encode_offsets(named)))
     except (Py4JError, ValueError, TypeError, AttributeError) as error:
         _log.info("the Kafka source cannot be steered: %s", str(error)[:300])
         return False
