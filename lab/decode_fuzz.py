@@ -2,12 +2,13 @@
 
 `python -m lab.decode_fuzz [--records 10000000] [--seed 1]`; ends with 1 and the differing records if there
 are any. A chunk of 250,000 records is of one source (`SOURCES`, in turn) and depends only on the seed and its number (`--first`). A million
-records cost 50 to 60 CPU-seconds.
+records cost 50 to 60 CPU-seconds. Its line ends with a hash of what every record was decoded as: another Spark must print the same.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import random
 import sys
@@ -362,8 +363,18 @@ def sums(frame: DataFrame) -> DataFrame:
     return frame.select("_offset", "_reason", F.xxhash64(*seen, *doubles).alias("sum"))
 
 
-def differing(spark: SparkSession, values: list[bytes], source: Source, folder: Path) -> tuple[list[int], pa.Table]:
-    """Decode values both ways; return the places where they differ, and the reasons by the product with their counts."""
+def hash_of(decoded: pa.Table) -> str:
+    """Return a hash of rows of `sums`."""
+    digest = hashlib.sha256()
+    for row in zip(*(decoded[name].to_pylist() for name in decoded.column_names), strict=True):
+        digest.update(repr(row).encode())
+    return digest.hexdigest()[:16]
+
+
+def differing(
+    spark: SparkSession, values: list[bytes], source: Source, folder: Path
+) -> tuple[list[int], pa.Table, str]:
+    """Decode values both ways; return the places where they differ, the product's reasons with their counts, and a hash of its rows."""
     file = folder / "records.parquet"
     write_raw(values, file)
     raw = spark.read.parquet(str(file))
@@ -374,7 +385,7 @@ def differing(spark: SparkSession, values: list[bytes], source: Source, folder: 
     )
     places = np.flatnonzero(~same.to_numpy()).tolist()
     assert fast["_offset"].equals(slow["_offset"])
-    return places, fast.group_by("_reason").aggregate([("sum", "count")])
+    return places, fast.group_by("_reason").aggregate([("sum", "count")]), hash_of(fast)
 
 
 def say(line: str) -> None:
@@ -402,12 +413,12 @@ def main() -> None:
             for chunk in range(arguments.first, arguments.first + -(-arguments.records // arguments.chunk)):
                 kind = list(SOURCES)[chunk % len(SOURCES)]
                 values = list(records(arguments.seed, chunk, arguments.chunk, kind))
-                places, counts = differing(spark, values, SOURCES[kind], Path(name))
+                places, counts, digest = differing(spark, values, SOURCES[kind], Path(name))
                 total, found = total + len(values), found + len(places)
                 for row in counts.to_pylist():
                     reason = row["_reason"] or "accepted"
                     reasons[reason] = reasons.get(reason, 0) + row["sum_count"]
-                say(f"chunk {chunk}, {kind}: {len(values):,} records, {len(places)} differ")
+                say(f"chunk {chunk}, {kind}: {len(values):,} records, {len(places)} differ, decoded as {digest}")
                 for at in places[:5]:
                     say(f"  {at}: {values[at][:300]!r}")
 

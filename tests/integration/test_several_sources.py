@@ -57,13 +57,21 @@ PARTITIONS = {"a": 2, "b": 1}
 
 
 class World:
-    """A project with one pipeline over two topics of its own, and what was sent to them."""
+    """A project with one pipeline over two topics of its own, and what was sent to them.
 
-    def __init__(self, folder: Path, bootstrap: str) -> None:
+    With a pattern, the partitions of the first source are those of two topics.
+    """
+
+    def __init__(self, folder: Path, bootstrap: str, *, pattern: bool = False) -> None:
         ending = uuid.uuid4().hex[:10]
         self.topics = {view: f"several-{view}-{ending}" for view in PARTITIONS}
+        self.parts = {view: [Part(topic, p) for p in range(PARTITIONS[view])] for view, topic in self.topics.items()}
+        if pattern:
+            self.parts["a"] = [Part(f"{self.topics['a']}.{name}", 0) for name in ("eu", "us")]
+            self.topics["a"] += ".*"
+        one = two.source(self.topics["a"], partitions=PARTITIONS["a"])
         sources = {
-            "a": two.source(self.topics["a"], partitions=PARTITIONS["a"]),
+            "a": {name: said for name, said in one.items() if not pattern or name != "partitions"},
             "b": two.source(self.topics["b"], partitions=PARTITIONS["b"], watermark="20 s"),
         }
         stream = {"max_offsets_per_trigger": 24, "shuffle_partitions": 1}
@@ -72,8 +80,9 @@ class World:
         self.dice = random.Random(5)
         self.now_s = 1_000
         self.sent = dict.fromkeys(PARTITIONS, 0)
-        for view, count in PARTITIONS.items():
-            kafka.ensure_topic(self.settings, self.topics[view], count)
+        for parts in self.parts.values():
+            for topic in {part.topic for part in parts}:
+                kafka.ensure_topic(self.settings, topic, sum(part.topic == topic for part in parts))
 
     def send(self, view: str, count: int, *, broken: int = 0) -> None:
         """Send records of one source; event time goes on, every sixth is late."""
@@ -82,11 +91,9 @@ class World:
             self.now_s += self.dice.choice([0, 1, 3])
             at = self.now_s - (self.dice.choice([15, 60]) if self.dice.random() < 1 / 6 else 0)
             value = {"k": self.dice.choice("xy"), "at": to_iso(EPOCH + timedelta(seconds=at)), "v": number}
-            producer.produce(
-                self.topics[view],
-                value=b"broken" if number >= count else json.dumps(value).encode(),
-                partition=self.sent[view] % PARTITIONS[view],
-            )
+            place = self.parts[view][self.sent[view] % PARTITIONS[view]]
+            data = b"broken" if number >= count else json.dumps(value).encode()
+            producer.produce(place.topic, value=data, partition=place.partition)
             self.sent[view] += 1
         assert producer.flush(30) == 0
 
@@ -116,10 +123,12 @@ def lifted() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module")
-def ran(broker: BrokerInfo, tmp_path_factory: pytest.TempPathFactory) -> tuple[World, str]:
+@pytest.fixture(scope="module", params=["topics", pytest.param("pattern", marks=pytest.mark.faults)])
+def ran(
+    broker: BrokerInfo, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> tuple[World, str]:
     """A stream that ran three times, with a savepoint taken behind the first; b is silent in the second run. All archived."""
-    world = World(tmp_path_factory.mktemp("several"), broker.bootstrap)
+    world = World(tmp_path_factory.mktemp("several"), broker.bootstrap, pattern=request.param == "pattern")
     world.send("a", 30)
     world.send("b", 20, broken=2)
     world.run()

@@ -19,7 +19,7 @@ def test_made_up_and_damaged_records_are_decoded_as_by_the_slow_expressions(
     spark: SparkSession, tmp_path: Path, kind: str
 ) -> None:
     values = list(decode_fuzz.records(50, 0, 3_000, kind))
-    places, reasons = decode_fuzz.differing(spark, values, decode_fuzz.SOURCES[kind], tmp_path)
+    places, reasons, _ = decode_fuzz.differing(spark, values, decode_fuzz.SOURCES[kind], tmp_path)
     assert [values[at] for at in places] == []
     assert {None, "json", "utf8", "schema"} <= set(reasons["_reason"].to_pylist())
 
@@ -30,5 +30,5 @@ def test_a_mistake_in_a_fast_expression_is_found(spark: SparkSession, tmp_path: 
 
     values = list(decode_fuzz.records(50, 0, 3_000, "plain"))
     with patch.object(product, "is_plain_instant", takes_any_zone):
-        places, _ = decode_fuzz.differing(spark, values, decode_fuzz.SOURCES["plain"], tmp_path)
+        places, _, _ = decode_fuzz.differing(spark, values, decode_fuzz.SOURCES["plain"], tmp_path)
     assert places

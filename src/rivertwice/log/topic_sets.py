@@ -55,11 +55,13 @@ class TopicSet:
     def load(cls, settings: Settings, pattern: str) -> TopicSet:
         """Return what has joined so far."""
         place = _place(settings, pattern)
-        known = _known.setdefault((str(settings.home), str(place)), [])
+        known = _known.setdefault((str(settings.home), str(place)), {})
         store = _store(settings, pattern)
-        while (record := store.read(f"{len(known)}.json")) is not None:
-            known.append(record)
-        return cls._of(pattern, known)
+        number = len(known)
+        while (record := store.read(f"{number}.json")) is not None:
+            known[number] = record
+            number += 1
+        return cls._of(pattern, [known[each] for each in range(number)])
 
     @classmethod
     def _of(cls, pattern: str, records: Sequence[Mapping[str, Any]]) -> TopicSet:
@@ -123,8 +125,8 @@ class TopicSet:
         return self.parts[number]
 
 
-_known: dict[tuple[str, str], list[Any]] = {}
-"""The records that this process has read: none of them changes."""
+_known: dict[tuple[str, str], dict[int, Any]] = {}
+"""The records that this process has read, by number: none of them changes, so threads may read one twice."""
 
 
 def _place(settings: Settings, pattern: str) -> Place:

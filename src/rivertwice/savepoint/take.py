@@ -26,7 +26,7 @@ from rivertwice.savepoint.manifest import FileEntry, Manifest, StateBase, frozen
 from rivertwice.savepoint.records import CHECKPOINT, MANIFEST, TAKING, encode_record
 from rivertwice.savepoint.trim import select_batch, select_surplus
 from rivertwice.storage import BlobStore
-from rivertwice.stream import continued_rows, read_planned
+from rivertwice.stream import continued_rows, read_sets
 from rivertwice.timeline import Fork, LedgerRow, Timeline, committed_batches, head, path_of, read_ledger, select_on_path
 
 _log = logging.getLogger(__name__)
@@ -117,8 +117,8 @@ def copy_committed(home: PipelineHome, timeline: str, target: Path) -> LedgerRow
     rows = {row.batch: row for row in continued_rows(home, recorded, Timeline.load(home, timeline))}
     for path in select_surplus(copy.files, batch):
         (target / path).unlink(missing_ok=True)
-    planned = read_planned(target, batch)
-    if planned is None or planned.text != rows[batch].offsets_text:
+    planned = read_sets(target).text_to_log((target / "offsets" / str(batch)).read_text())
+    if planned != rows[batch].offsets_text:
         message = (
             f"offsets/{batch} of timeline {timeline} is not what the ledger recorded for batch {batch} of timeline "
             f"{rows[batch].timeline}: the checkpoint was changed by hand or rewound; restore the newest proved savepoint"
