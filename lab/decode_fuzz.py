@@ -68,7 +68,8 @@ def slow_columns(records: DataFrame, source: Source, fits: Column) -> DataFrame:
     body = F.regexp_extract("_text", r"(?s)\A(\s*\{.*)\}\s*\z", 1)
     last = F.concat(F.lit('"\\u0001":"'), F.sha2("_text", 256), F.lit('"}'))
     whole = F.concat(body, F.when(body.rlike(r"\A\s*\{\s*\z"), "").otherwise(","), last)
-    marked = F.when(stalls, product._UNREAD).otherwise(whole)
+    begins = F.col("_text").rlike(r"\A\s*\{")  # of what is no object no number is read
+    marked = F.when(stalls & begins, product._UNREAD).otherwise(whole)
     parsed = records.withColumn("_text", text).withColumn("_mark", F.sha2("_text", 256)).withColumn("_marked", marked)
     parsed = parsed.withColumn("_parsed", F.from_json(marked, product._parse_schema(source), product._OPTIONS))
     if source.envelope == "debezium":

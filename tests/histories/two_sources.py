@@ -72,8 +72,11 @@ def two_sources(**changes: Any) -> Definition:
     return parse_files(files(**changes), NAME)
 
 
-def union_stream(spark: SparkSession, definition: Definition, raw: DataFrame, *, observe: bool = True) -> DataFrame:
-    """Return the streaming result over both sources, each under its own watermark."""
+def union_stream(
+    spark: SparkSession, definition: Definition, raw: DataFrame, *, observe: bool = True, only: None = None
+) -> DataFrame:
+    """Return the streaming result over both sources, each under its own watermark; no replay leaves rows out (`only`)."""
+    assert only is None, "batches of several sources are replayed one by one"
     return _union(
         spark,
         definition,
