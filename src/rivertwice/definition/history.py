@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, model_validator
 
-from rivertwice.core import RequestError, is_remote, meant, parse_iso, to_iso
+from rivertwice.core import RequestError, TopicName, is_remote, meant, parse_iso, to_iso
 from rivertwice.definition.delivery_section import iceberg_table
 from rivertwice.definition.parts import Column, Strict, without_null
 
@@ -109,6 +109,8 @@ class History(Strict):
         """Return why the history does not fit its source, with the remedy; None if it does."""
         if source.is_table:
             return "a table has no history in a lake: only records of a stream are loaded by batch; remove history"
+        if TopicName(source.topic).is_pattern:
+            return f"topic {source.topic!r} is a pattern, and a history in a lake is the older part of one topic; name the topic, or remove history"
         if source.reads_headers and not source.schema_id_optional:
             return "rows of a lake have no header schema-id, so all would be dead letters; say schema_id_optional: true, or remove history"
         if self.payload is not None:
