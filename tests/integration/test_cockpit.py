@@ -238,7 +238,7 @@ def test_rows_are_chosen_by_window_and_key_explained_and_given_as_a_file(setting
         lines = given.text().splitlines()
         expect(page.get_by_text(f"of {len(lines) - 1} rows")).to_be_visible()
         assert all("k001" in line for line in lines[1:])
-        table.get_by_role("link", name="explain row 1").click()
+        table.get_by_role("link", name="explain row 1", exact=True).click()
         expect(page).to_have_url(re.compile(f"#/p/{PIPELINE}/correctness\\?window=2026-"))
         expect(page.get_by_role("heading", name=re.compile("k001"))).to_be_visible()
     with pytest.raises(httpx.HTTPStatusError) as refused:

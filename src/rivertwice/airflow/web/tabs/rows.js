@@ -1,7 +1,7 @@
 // Rows of the tables: the newest ones, by window and key, as a file; each served number leads to its explanation.
 import { html, useEffect, useState } from "../vendor/preact-htm.js";
 import { isMissing, number, plural } from "../format.js";
-import { Card, Loaded, Note, Table, pipelineHref } from "../parts.js";
+import { Card, Loaded, Table, pipelineHref } from "../parts.js";
 import { useData } from "../poll.js";
 
 const LIMITS = [20, 50, 200];
@@ -36,9 +36,8 @@ export default function Tab({ name, api, query, setQuery, stamp }) {
       <button type="submit">Show</button>
     </form>
     <${Loaded} state=${state}>${(data) => html`<div>
-      <p class="soft">${data.rows.length} of ${data.total === null ? "an unknown number of" : number(data.total)} rows. ${data.status}.
+      <p class="soft">${data.rows.length} of ${data.total === null ? "an unknown number of" : number(data.total)} rows. ${data.status}. ${data.places.length ? "Each row leads to how its numbers came about." : ""}
         ${data.rows.length ? html` As a file: ${["csv", "parquet", "jsonl"].map((form) => html`<a key=${form} href=${api(`rows.${form}?${asked}`)} download>${form}</a> `)}` : null}</p>
-      ${data.places.length ? html`<${Note} tone="none">Each row leads to how its numbers came about.<//>` : null}
       <${Table} caption=${`${plural(data.rows.length, "row")} of ${data.table}`} empty="No row fits."
         heads=${[...(data.places.length ? [{ text: "Explained", hidden: true }] : []), ...data.columns.map((column, place) => ({ text: column, num: data.rows.some((row) => isNumber(row[place])) }))]}
         rows=${data.rows.map((row, at) => ({ key: at, cells: [...(data.places.length ? [html`<a href=${pipelineHref(name, "correctness", { window: data.places[at][0], key: data.places[at][1] })}>explain<span class="unseen"> row ${at + 1}</span></a>`] : []), ...row.map(shown)] }))} />
