@@ -403,7 +403,7 @@ def test_it_is_used_by_keys_alone(settings: Settings, browser: Browser) -> None:
         expect(page.get_by_role("main")).to_be_focused()
         page.get_by_role("tab", name="Now").focus()
         for key, name in (
-            ("ArrowRight", "Health"),
+            ("ArrowRight", "Map"),
             ("ArrowLeft", "Now"),
             ("ArrowLeft", "Logs"),
             ("Home", "Now"),
