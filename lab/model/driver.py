@@ -175,6 +175,7 @@ def check_lease(world: World, me: Process) -> None:
     if world.broken == "lease not checked":
         return
     if world.shared_lease:
+        # A real driver whose time is over asks the store once more, and continues if it is still the holder. Here it gets no answer.
         late = world.rules.must_stop(renewed_at=me.renewed_s, now=world.forward_s, terms=TERMS)
         lost = late or world.rules.is_lost(world.claim, me.epoch)
     else:

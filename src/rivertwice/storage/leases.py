@@ -4,7 +4,8 @@
 
 1. Take: read, decide (`decide_takeover`), replace the version that was read with epoch + 1. The store lets one of several win.
 2. Renew every `renew_s`: replace the version last written. A holder that reads another epoch has lost the lease.
-3. Before each commit `check`: the lease is not lost, and was renewed within the promised time (`must_stop`).
+3. Before each commit `check`: the lease is not lost, and was renewed within the promised time (`must_stop`). If it was not, `check`
+   renews it itself: on a busy machine the thread may get no turn for seconds, although nobody took the lease and the store answers.
 4. Release: replace once more, with `released`; then a successor need not wait.
 
 Every write has a nonce in its bytes, so that no two versions are ever equal.
@@ -203,22 +204,26 @@ class StoreClaim:
             return True
 
     def check(self) -> None:
-        """Raise LeaseLostError if another process holds the lease, or may hold it by now."""
+        """Raise LeaseLostError if another process holds the lease, or may hold it by now; it asks the store only if the time is over."""
         if self._lost is not None:
             message = (
                 f"{self._lost} holds the lease in {self._store}, this driver is epoch {self.epoch}: it no longer owns the "
                 "stream and stops without writing"
             )
             raise LeaseLostError(message)
-        now = self._clock()
-        if must_stop(renewed_at=self._renewed_at, now=now, terms=self._held.terms):
+        if self._is_over() and not self.renew() and self._lost is not None:
+            self.check()  # which names the holder
+        if self._is_over():
             why = f" ({self._trouble})" if self._trouble else ""
             message = (
-                f"epoch {self.epoch} has not renewed its lease in {self._store} for {now - self._renewed_at:.1f} s{why}, and may "
+                f"epoch {self.epoch} has not renewed its lease in {self._store} for {self._clock() - self._renewed_at:.1f} s{why}, and may "
                 f"write only {self._held.terms.valid_s:.1f} s after a renewal, because another driver may take it over: the driver "
                 "stops without writing; the agent starts another one when the store answers again"
             )
             raise LeaseLostError(message)
+
+    def _is_over(self) -> bool:
+        return must_stop(renewed_at=self._renewed_at, now=self._clock(), terms=self._held.terms)
 
     def release(self) -> None:
         """Release the epoch, so that a successor need not wait; a failure here only costs that wait."""

@@ -222,7 +222,8 @@ def test_one_of_many_drivers_may_write_and_epochs_rise(seed, rates, walls):
 
 
 @pytest.mark.proves("guarantees.md#what-everything-needs")
-def test_a_zombie_finds_its_promise_ended_before_it_asks_anybody():
+@pytest.mark.parametrize("answers", [True, False], ids=["the store answers", "the store does not answer"])
+def test_a_zombie_writes_nothing_after_a_successor_began(answers):
     world = World()
     zombie, successor = (Actor(world, name, 1.0, timedelta()) for name in ("a", "b"))
     zombie.look()
@@ -230,12 +231,29 @@ def test_a_zombie_finds_its_promise_ended_before_it_asks_anybody():
     world.real += TERMS.takeover_s
     successor.look()
     assert (zombie.claim.epoch, successor.claim.epoch) == (1, 2)
-    with pytest.raises(LeaseLostError, match="has not renewed"):
+    world.store.down = not answers
+    with pytest.raises(LeaseLostError, match="epoch 2" if answers else "has not renewed"):
         zombie.claim.check()
+    world.store.down = False
     assert not zombie.claim.renew()
     with pytest.raises(LeaseLostError, match="epoch 2"):
         zombie.claim.check()
     successor.claim.check()
+
+
+@pytest.mark.proves("howto-deploy.md#the-lease")
+def test_a_holder_whose_thread_got_no_turn_renews_before_it_writes():
+    world = World()
+    holder, watcher = (Actor(world, name, 1.0, timedelta()) for name in ("a", "b"))
+    holder.look()
+    watcher.look()
+    world.real += TERMS.valid_s + 1
+    holder.claim.check()
+    world.real += (
+        TERMS.takeover_s - TERMS.valid_s
+    )  # by its own clock the watcher has waited long enough since it first looked
+    watcher.look()
+    assert (watcher.state, decode_held(world.store.data).epoch) == ("out", 1)
 
 
 def test_a_starter_that_sees_a_renewal_is_refused():
