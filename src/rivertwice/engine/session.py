@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from rivertwice.core import Deadline, Settings, is_one_command, shows_stacks
 from rivertwice.definition import DefinitionFile
+from rivertwice.engine.executors import watch_executors
 from rivertwice.engine.java import java_env
 from rivertwice.engine.jvm import QUICK_JVM, is_quick, start_confs
 
@@ -55,6 +56,7 @@ def spark_session(
     extra: Mapping[str, str] | None = None,
     quick: bool = False,
     group: tuple[str, str] | None = None,
+    waits: Callable[[str], None] | None = None,
 ) -> SparkSession:
     """Return the process's Spark session; start one if there is none.
 
@@ -66,6 +68,7 @@ def spark_session(
         extra: settings that override the ones made here.
         quick: the session is used for a short run (`jvm_confs.is_quick`), so a JVM that starts here has a quick compiler only.
         group: a group and this process's name in it, whose JVM is used (`engine.group`).
+        waits: gets a text while no executor of a cluster has registered (`engine.executors`), and an empty one when one has.
     """
     confs = session_confs(shuffle_partitions=shuffle_partitions)
     if group is not None:
@@ -96,6 +99,7 @@ def spark_session(
         spark = builder.getOrCreate()
     # Spark logs each error with its stack, hundreds of lines, and raises it as well.
     spark.sparkContext.setLogLevel("ERROR" if shows_stacks() else "OFF")
+    watch_executors(spark, waits)
     return spark
 
 

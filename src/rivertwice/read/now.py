@@ -471,6 +471,10 @@ def _with_driver(facts: Facts, now: datetime) -> Iterator[Problem]:
     if seen.state == "draining":
         yield Problem("draining", CALM, STREAM, "the driver ends its running batch, and then itself", None, "", "")
         return
+    if beat is not None and beat.waits:
+        touches = "what is served is right, and nothing is added to it"
+        then = f"`rivertwice logs {facts.name}` says it too, and when it is over"
+        yield Problem("no_executors", WARN, STREAM, beat.waits, None, touches, then, "logs")
     if not view.is_lag_fresh:
         what = "the lag is not known: the driver gets no answer from Kafka"
         yield Problem(
@@ -635,7 +639,7 @@ def _rough(seconds: float) -> str:
 
 ORDER = (
     "disk_full", "given_up", "agent_dead", "table_damage", "defect", "served_late", "finding", "nothing_compared", "quality", "dead_share",
-    "unresponsive", "driver_down", "run_missed", "retention", "not_comparable", "noted", "starts_again", "alert", "lag_grows",
+    "unresponsive", "driver_down", "no_executors", "run_missed", "retention", "not_comparable", "noted", "starts_again", "alert", "lag_grows",
     "lag_unknown", "stale_verdict", "savepoint_stale", "recovery", "unread", "late_share",
     "restoring", "operation", "hibernating", "scheduled", "queued", "first_load", "stream_load", "first_start", "starting", "draining", "catching_up", "not_reconciled",
     "stopped", "not_asked", "no_route", "well",

@@ -487,6 +487,7 @@ class Driver:
             f"rivertwice-{name}",
             shuffle_partitions=pins.shuffle_partitions,
             group=None if self._group is None else (self._group, name),
+            waits=self.heartbeat.waits,
             extra={
                 "spark.sql.streaming.minBatchesToRetain": str(pins.min_batches_to_retain),
                 "spark.sql.streaming.pollingDelay": f"{_ASKS_MS}ms",

@@ -190,6 +190,11 @@ class HeartbeatThread(threading.Thread):
         with self._changed:
             self._beat = replace(self._beat, ui=ui)
 
+    def waits(self, what: str) -> None:
+        """Report what the driver waits for before it can compute anything; an empty text: nothing."""
+        with self._changed:
+            self._beat = replace(self._beat, waits=what)
+
     def placed(self, until_ms: int | None) -> None:
         """Report up to which event time the next batch reads, epoch ms; None: batches are not placed by event time."""
         with self._changed:

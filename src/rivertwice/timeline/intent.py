@@ -71,6 +71,7 @@ class Heartbeat:
         slowest_s: seconds of the slowest batch that was committed in the last 15 s; None if there was none.
         lag_parts: topic to partition to the records of `lag` in it.
         ui: address of the driver's own Spark UI; None if it is off.
+        waits: what the driver waits for before it can compute anything, as no executor of its cluster; empty: nothing.
     """
 
     epoch: int
@@ -93,6 +94,7 @@ class Heartbeat:
     slowest_s: float | None = None
     lag_parts: dict[str, dict[str, int]] = field(default_factory=dict)
     ui: str | None = None
+    waits: str = ""
 
     def save(self, home: PipelineHome) -> None:
         """Replace the heartbeat."""
