@@ -33,7 +33,7 @@ FACE = 25
 WIDER = {
     "agent": 76,
     "backfill": 59,
-    "core": 115,
+    "core": 116,
     "definition": 128,
     "engine": 79,
     "local": 35,

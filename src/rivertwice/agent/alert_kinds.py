@@ -55,6 +55,7 @@ STREAM_KINDS: Mapping[str, AlertKind] = {
     "drained": AlertKind(_OLD, _STATUS),
     "poison": AlertKind(_OLD, _STATUS),
     "out_of_memory": AlertKind(_OLD, _STATUS),
+    "executor_lost": AlertKind(_OLD, _STATUS),
     "schema": AlertKind(_OLD, ("lint", PIPELINE)),
     "lease_lost": AlertKind(_OLD, _STATUS),
     "disk": AlertKind(_OLD, ("doctor",)),

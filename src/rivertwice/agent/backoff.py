@@ -19,6 +19,7 @@ class FailureClass(StrEnum):
     KILLED = "killed"
     POISON = "poison"
     OUT_OF_MEMORY = "out_of_memory"
+    EXECUTOR_LOST = "executor_lost"
     RETENTION = "retention"
     FORK = "fork"
     SCHEMA = "schema"
@@ -66,6 +67,11 @@ REACTIONS: dict[FailureClass, Reaction] = {
         Response.RESTART,
         3,
         "the process ran out of memory; set a larger spark.driver.memory in the spark-defaults.conf of SPARK_CONF_DIR, or a smaller stream.max_offsets_per_trigger",
+    ),
+    FailureClass.EXECUTOR_LOST: Reaction(
+        Response.RESTART,
+        6,
+        "an executor of the cluster was lost inside a batch; the next start computes the batch anew",
     ),
     FailureClass.STORE: Reaction(Response.RESTART, 5, "a table or service could not be read or written"),
     FailureClass.CHECKPOINT: Reaction(

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
         ConfigError,
         DamagedFileError,
         DefinitionError,
+        ExecutorLostError,
         FingerprintError,
         FoldError,
         LeaseLostError,

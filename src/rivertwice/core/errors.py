@@ -79,6 +79,12 @@ class LedgerError(RivertwiceError):
     reason = "ledger"
 
 
+class ExecutorLostError(RivertwiceError):
+    """An executor of a cluster was lost inside a batch, whose counts Spark then adds up twice."""
+
+    reason = "executor_lost"
+
+
 class RangeMismatchError(LedgerError):
     """A batch is already committed, but with another offset range."""
 

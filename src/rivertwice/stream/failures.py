@@ -8,6 +8,7 @@ from rivertwice.core import (
     CheckpointError,
     DamagedFileError,
     DefinitionError,
+    ExecutorLostError,
     FingerprintError,
     LeaseLostError,
     LedgerError,
@@ -58,6 +59,7 @@ _BY_TYPE: tuple[tuple[type[RivertwiceError], str], ...] = (
     (LogForkError, FORK),
     (LogGapError, RETENTION),
     (CheckpointError, CHECKPOINT),
+    (ExecutorLostError, "executor_lost"),
     (LedgerError, LEDGER),
     (DamagedFileError, LEDGER),
     (DefinitionError, "schema"),
@@ -68,6 +70,7 @@ _BY_TEXT: tuple[tuple[str, str], ...] = (
     ("FoldError", POISON),
     ("errors.CheckpointError", CHECKPOINT),  # of a worker: its text names the type
     ("OutOfMemoryError", "out_of_memory"),
+    ("ExecutorLostFailure", "executor_lost"),
     ("Some data may have been lost", RETENTION),
     ("offset was changed from", RETENTION),
     ("Some data are not available in Kafka any more", RETENTION),
@@ -120,7 +123,7 @@ def classify_failure(error: BaseException) -> str:
     """Return the class of a failure.
 
     Returns:
-        one of lease_lost, fingerprint, range_mismatch, fork, retention, checkpoint, ledger, poison, out_of_memory, disk, schema, store, or unknown.
+        one of lease_lost, fingerprint, range_mismatch, fork, retention, checkpoint, ledger, poison, out_of_memory, executor_lost, disk, schema, store, or unknown.
     """
     visited: set[int] = set()  # an error may be its own cause
     cause: BaseException | None = error

@@ -34,6 +34,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from rivertwice.core import (
     CheckpointError,
+    ExecutorLostError,
     LedgerError,
     LogForkError,
     LogGapError,
@@ -241,8 +242,15 @@ def check_same_records(row: LedgerRow, read: Mapping[str, BatchCounts]) -> None:
 
     Raises:
         LogForkError: the digest of a topic's records differs.
+        ExecutorLostError: records were counted twice, so their digest says nothing.
     """
     for topic, counts in row.by_topic.items():
+        if (again := read.get(topic, counts).read) > counts.read:
+            message = (
+                f"batch {row.batch} is committed with {counts.read} records of topic {topic}, and Spark counted {again} when it was "
+                "computed again: an executor was lost inside it; nothing was changed: the agent starts the stream again"
+            )
+            raise ExecutorLostError(message)
         before, now = counts.known_digest, read.get(topic, counts).known_digest
         if before is not None and now is not None and before != now:
             message = (
@@ -351,10 +359,19 @@ def check_counts(
 
     Raises:
         LedgerError: an offset is not accounted for.
+        ExecutorLostError: more was counted than there is. Spark adds up the counts of every run of a task, and a task runs again if
+            the executor that holds its output is lost.
     """
     covered = sum(end - start for start, end in row_ranges.values())
     holes = absent(row_ranges) if counts.read < covered else {}
     without = sum(holes.values())
+    if counts.read > covered - without or counts.bad + counts.accepted > counts.read:
+        message = (
+            f"batch {batch} covers {covered - without} records, and Spark counted {counts.read} records, {counts.bad} of them bad and "
+            f"{counts.accepted} accepted: an executor was lost inside the batch, its tasks ran again on another one, and both runs "
+            "were counted; nothing was committed: the agent starts the stream again, which computes the batch anew"
+        )
+        raise ExecutorLostError(message)
     if counts.read != covered - without or counts.read != counts.bad + counts.accepted:
         message = (
             f"batch {batch} covers {covered} offsets, of which {without} hold no record because of transactions, but {counts.read} "

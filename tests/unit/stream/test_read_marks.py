@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from homes.ledger import ledger_row
-from rivertwice.core.errors import LogForkError, ServiceError
+from rivertwice.core.errors import ExecutorLostError, LogForkError, ServiceError
 from rivertwice.core.settings import Settings
 from rivertwice.log.addresses import Part
 from rivertwice.log.marks import Fork, LastRecord, Marks
@@ -94,3 +94,5 @@ def test_a_committed_batch_is_computed_again_only_from_the_records_that_it_read(
     check_same_records(ledger_row(3, by_topic={"flights": BatchCounts(10)}), {"flights": BatchCounts(10, digest=8)})
     with pytest.raises(LogForkError, match="batch 3 is committed, and its offsets of topic flights hold other records"):
         check_same_records(row, {"flights": BatchCounts(10, digest=8)})
+    with pytest.raises(ExecutorLostError, match="counted 14"):  # tasks that ran twice cancel their records' digests
+        check_same_records(row, {"flights": BatchCounts(14, digest=8)})

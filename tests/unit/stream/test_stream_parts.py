@@ -5,10 +5,12 @@ import pyarrow as pa
 import pytest
 
 from homes.ledger import ledger_row
+from rivertwice.agent.backoff import REACTIONS, FailureClass, Response
 from rivertwice.core.errors import (
     CheckpointError,
     DamagedFileError,
     DefinitionError,
+    ExecutorLostError,
     FingerprintError,
     LeaseLostError,
     LedgerError,
@@ -99,6 +101,22 @@ def test_every_offset_of_a_range_must_have_been_read_once():
         LedgerError, match="covers 10 offsets, of which 0 hold no record because of transactions, but 9 records"
     ):
         check_counts(BatchCounts(9, 0, 9, 0, 1), {0: (0, 10)}, 0)
+
+
+@pytest.mark.proves("guarantees.md#changelog")
+@pytest.mark.parametrize(
+    ("counts", "absent"),
+    [
+        (BatchCounts(15, 0, 15, 0, 1), 0),  # both tasks of a stage ran again, and one of them had read five
+        (BatchCounts(10, 1, 13, 0, 1), 0),  # of two stages the second ran again
+        (BatchCounts(9, 0, 9, 0, 1), 3),  # seven records between three offsets of transactions
+    ],
+)
+def test_records_that_are_counted_twice_mean_a_lost_executor_and_the_batch_is_computed_anew(counts, absent):
+    with pytest.raises(ExecutorLostError, match="both runs were counted; nothing was committed") as raised:
+        check_counts(counts, {0: (0, 6), 1: (4, 8)}, 0, lambda _: {0: absent})
+    assert classify_failure(raised.value) == "executor_lost"
+    assert REACTIONS[FailureClass("executor_lost")].response is Response.RESTART
 
 
 def test_absent_offsets_are_counted_by_another_reader_only_if_needed():
