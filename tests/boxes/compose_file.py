@@ -154,6 +154,7 @@ def manifest_containers(
             volume["name"]: (volume.get("persistentVolumeClaim") or {}).get("claimName")
             or "configmap/" + (volume.get("configMap") or {}).get("name", "")
             for volume in pod.get("volumes", [])
+            if "emptyDir" not in volume  # a box has its own /tmp
         }
 
         def read(
@@ -178,7 +179,11 @@ def manifest_containers(
                 image=container["image"],
                 command=tuple(container.get("command", [])) + tuple(container.get("args", [])),
                 environment=environment,
-                mounts={mount["mountPath"]: claims[mount["name"]] for mount in container.get("volumeMounts", [])},
+                mounts={
+                    mount["mountPath"]: claims[mount["name"]]
+                    for mount in container.get("volumeMounts", [])
+                    if mount["name"] in claims
+                },
                 checks={
                     kind: _probe(container[f"{kind}Probe"], ports)
                     for kind in ("readiness", "liveness")
@@ -201,15 +206,17 @@ def _probe(probe: Mapping[str, Any], ports: Mapping[str, int]) -> Check:
 
 
 def image_environment() -> dict[str, str]:
-    """Return the variables that our Dockerfile's ENV lines set."""
+    """Return the variables that our Dockerfile's ENV lines set, without the path of its programs, which lie elsewhere here."""
     pairs = (pair for line in _instructions("ENV") for pair in line.split())
-    return dict(pair.split("=", 1) for pair in pairs)
+    return {name: value for name, value in (pair.split("=", 1) for pair in pairs) if name != "PATH"}
 
 
 def image_folders() -> dict[str, str]:
     """Return what our Dockerfile copies: path in the repository to path under its WORKDIR."""
     copied: dict[str, str] = {}
     for line in _instructions("COPY"):
+        if line.startswith("--from="):  # of an earlier stage, which copied it from here
+            continue
         *sources, target = line.split()
         copied |= {each: (f"{target}{each}" if target == "./" else target) for each in sources}
     return copied
