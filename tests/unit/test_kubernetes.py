@@ -1,24 +1,33 @@
-"""S42: the manifests are what Kubernetes takes, their sizes are the scenario's, and they say what compose says."""
+"""S42: chart and manifests are what Kubernetes takes, their sizes are the scenario's, and they say what compose says."""
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
 import pytest
 import yaml
 
-from boxes.kustomize import build, name_of
 from homes.project import REPOSITORY
+from lab.kube import MANIFESTS, helm_program, manifest, render
 
 VERSION = "1.34"
 KUBERNETES = REPOSITORY / "docker" / "kubernetes"
-DOCUMENTS = build(KUBERNETES / "base")
-NATIVE = build(KUBERNETES / "native")
+NO_HELM = "no Helm here; `lab/kube/cluster.sh build .build/kube` builds it"
+with_helm = pytest.mark.skipif(helm_program() is None, reason=NO_HELM)
+
+
+def parts_of(text: str) -> list[dict[str, Any]]:
+    return [dict(each) for each in yaml.safe_load_all(text) if each]
+
+
+DOCUMENTS = parts_of((KUBERNETES / "base" / "rivertwice.yaml").read_text())
+NATIVE = parts_of((KUBERNETES / "native" / "rivertwice.yaml").read_text())
 COMPOSE = yaml.safe_load((REPOSITORY / "docker-compose.yml").read_text())
+
+
+def name_of(each: dict[str, Any]) -> tuple[str, str]:
+    return each["kind"], each["metadata"]["name"]
 
 
 def document(kind: str, name: str, documents: list[dict[str, Any]] = DOCUMENTS) -> dict[str, Any]:
@@ -49,23 +58,65 @@ def test_each_part_is_what_kubernetes_takes(of_overlay: bool) -> None:
         kubernetes_validate.validate(each, VERSION, strict=True)
 
 
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl here, whose kustomize would build the overlays")
-@pytest.mark.parametrize("overlay", ["base", "native"])
-def test_kustomize_builds_of_an_overlay_what_is_checked_here(overlay: str) -> None:
-    done = subprocess.run(
-        ["kubectl", "kustomize", str(KUBERNETES / overlay)], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    built = {name_of(each): each for each in yaml.safe_load_all(done.stdout)}
-    assert built == {name_of(each): each for each in build(KUBERNETES / overlay)}
+@with_helm
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_the_manifests_are_what_the_chart_makes(name: str) -> None:
+    assert (KUBERNETES / name / "rivertwice.yaml").read_text() == manifest(name)
 
 
-def test_a_patch_of_what_does_not_exist_is_found(tmp_path: Path) -> None:
-    shutil.copytree(KUBERNETES, tmp_path / "kubernetes")
-    path = tmp_path / "kubernetes" / "native" / "agent.yaml"
-    path.write_text(path.read_text().replace("name: agent", "name: agents"))
-    with pytest.raises(AssertionError, match="agents"):
-        build(path.parent)
+EVERYTHING = (
+    "image.digest=sha256:" + "0" * 64, "image.pullSecrets={shop}", "store.endpoint=http://s3:7070", "environment.RIVERTWICE_METRICS=0.0.0.0:9464",
+    "state.storageClass=nfs", "agents={agent,second}", "listen.secret=server", "spark.spark\\.eventLog\\.enabled=true",
+)  # fmt: skip
+
+
+@with_helm
+@pytest.mark.proves("howto-deploy.md#with-helm")
+def test_each_value_of_the_chart_reaches_what_it_names() -> None:
+    found = parts_of(render(*(word for each in EVERYTHING for word in ("--set", each)), namespace="shop"))
+    for each in found:
+        kubernetes_validate.validate(each, VERSION, strict=True)
+    agents = {name: part(name, found)["template"]["spec"] for name in ("agent", "second")}
+    for name, spec in agents.items():
+        (main,) = spec["containers"]
+        assert main["image"] == "rivertwice@sha256:" + "0" * 64
+        assert spec["imagePullSecrets"] == [{"name": "shop"}]
+        assert {"name": "RIVERTWICE_LISTEN", "value": "0.0.0.0:8443"} in main["env"]
+        assert document("Service", name, found)["spec"]["ports"][0]["port"] == 8443
+    claims = [spec["volumes"][0]["persistentVolumeClaim"]["claimName"] for spec in agents.values()]
+    assert claims == ["rivertwice-state", "rivertwice-state-second"]
+    for claim in claims:
+        assert document("PersistentVolumeClaim", claim, found)["spec"]["storageClassName"] == "nfs"
+    second = document("ConfigMap", "spark-conf-second", found)["data"]
+    assert "spark.driver.host driver-second\n" in second["spark-defaults.conf"]
+    assert "spark.kubernetes.namespace shop\n" in second["spark-defaults.conf"]
+    assert "\nspark.eventLog.enabled true\n" in second["spark-defaults.conf"]
+    assert "claimName: rivertwice-state-second" in second["executor-pod.yaml"]
+    data = document("ConfigMap", "rivertwice", found)["data"]
+    assert (data["AWS_ENDPOINT_URL"], data["RIVERTWICE_METRICS"]) == ("http://s3:7070", "0.0.0.0:9464")
+
+
+@with_helm
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (("executors.mode=yarn",), 'executors.mode is "yarn"; set it to pods or to standalone'),
+        (("executors.mode=standalone", "agents={agent,b}"), "for several agents set executors.mode=pods"),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused_with_those_that_can(values: tuple[str, ...], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        render(*(word for each in values for word in ("--set", each)))
+
+
+@with_helm
+def test_a_changed_value_makes_a_new_pod_of_the_agent() -> None:
+    def mark(*values: str) -> str:
+        spec = part("agent", parts_of(render(*values)))
+        return str(spec["template"]["metadata"]["annotations"]["checksum/config"])
+
+    assert mark() == mark()
+    assert len({mark(), mark("--set", "kafka.bootstrap=other:9092"), mark("--set", "executors.heapMiB=512")}) == 3
 
 
 def test_native_executors_take_the_place_of_master_and_workers() -> None:
@@ -75,8 +126,8 @@ def test_native_executors_take_the_place_of_master_and_workers() -> None:
     confs, limits = spark_confs(), container("spark-worker")["resources"]["limits"]
     slots = int(confs["spark.executor.instances"]) * int(confs["spark.executor.cores"])
     assert slots == part("spark-worker")["replicas"] * int(limits["cpu"])
-    memory = [int(confs[name].removesuffix("g")) for name in ("spark.executor.memory", "spark.executor.memoryOverhead")]
-    assert f"{1024 * sum(memory)}Mi" == limits["memory"]
+    memory = [int(confs[name].removesuffix("m")) for name in ("spark.executor.memory", "spark.executor.memoryOverhead")]
+    assert f"{sum(memory)}Mi" == limits["memory"]
 
 
 def test_an_executor_s_pod_has_what_a_worker_has() -> None:
@@ -101,7 +152,8 @@ def test_a_driver_s_files_and_name_are_where_spark_looks() -> None:
     service = document("Service", confs["spark.driver.host"], NATIVE)["spec"]
     assert service["clusterIP"] == "None"
     assert service["selector"].items() <= agent["metadata"]["labels"].items()
-    assert {each["metadata"]["namespace"] for each in NATIVE} == {confs["spark.kubernetes.namespace"]}
+    (kustomized,) = parts_of((KUBERNETES / "native" / "kustomization.yaml").read_text())
+    assert kustomized["namespace"] == confs["spark.kubernetes.namespace"]
 
 
 def test_only_the_agent_may_ask_for_pods_and_for_nothing_else() -> None:
@@ -155,6 +207,7 @@ def test_no_part_holds_a_secret_or_more_rights_than_it_needs() -> None:
         assert spec["automountServiceAccountToken"] is False
         assert container(name)["securityContext"] == {
             "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
         }
     assert not [each for each in [*DOCUMENTS, *NATIVE] if each["kind"] == "Secret"]
