@@ -1,12 +1,11 @@
 """S42: the chart on a real Kubernetes: kubelet, scheduler, volumes, names and tokens. A stream whose executors are pods loses an executor and its
-agent's pod, is upgraded and rolled back by Helm, and is rotated, archived, compared and computed again by an Airflow outside the cluster.
+agent's pod, and is upgraded and rolled back by Helm; then everything is compared with the log.
 
-Slow: a node, a broker, an S3 server, executors, and an Airflow of this machine. `lab/kube` makes what it needs.
+Slow: a node, a broker, an S3 server and executors. `lab/kube` makes what it needs.
 """
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import secrets
@@ -22,14 +21,10 @@ import pytest
 
 from homes.project import REPOSITORY
 from lab import kube
-from rivertwice.airflow.airflow_api import AirflowClient
 from running.waiting import wait_for
-from servers.airflow import PIPELINE, run_dag
-from servers.own_airflow import ONE_FILE, install_wheel, own_airflow
 from servers.secure_kafka import make_files
 
 pytestmark = [
-    pytest.mark.airflow,
     pytest.mark.spark,
     pytest.mark.faults,
     pytest.mark.skipif(kube.why_not() is not None, reason=str(kube.why_not())),
@@ -38,7 +33,7 @@ NAMESPACE = f"rivertwice-{secrets.token_hex(3)}"
 RECORDS = 600
 SMALL = str(kube.HERE / "small.yaml")
 UID = 10001
-WINDOW = {"start": "2013-06-30T10:00:00Z", "end": "2013-06-30T12:00:00Z"}
+PIPELINE = "flight_delays"
 
 
 @dataclass
@@ -228,56 +223,8 @@ def test_a_stream_loses_nothing_while_its_pods_are_deleted_and_its_release_chang
     assert row["n"] == row["keys"] > 0
 
 
-@pytest.mark.proves("howto-deploy.md#when-no-executor-starts")
-def test_executors_that_find_no_place_are_named_with_the_scheduler_s_reason(world: World) -> None:
-    batch = world.batch()
-    world.helm("upgrade", str(kube.CHART), "--reuse-values", "--set", "executors.requestCores=64")
-
-    def named() -> str:
-        said = world.ask("status", PIPELINE)
-        return said if "Insufficient cpu" in said else ""
-
-    said = world.timed("named", lambda: wait_for("the reason", named, 900, every=5, seen=world.log))
-    assert "0 of 2 executors of this application have registered" in " ".join(said.split())
-    world.helm("rollback")
-    send(world, "2013-07-01", 60, 0.0).wait(300)
-    world.until_streams(batch)
-
-
 def test_no_part_of_a_pod_can_be_written_but_its_state_and_tmp(world: World) -> None:
     script = "id -u; touch /opt/rivertwice/x 2>&1; touch /opt/venv/x 2>&1; touch /home/rivertwice/x 2>&1; touch /tmp/x && echo written"
     said = world.inside("sh", "-c", script).splitlines()
     assert (said[0], said[-1]) == (str(UID), "written")
     assert [each.endswith("Read-only file system") for each in said[1:-1]] == [True] * 3
-
-
-@pytest.mark.proves("howto-deploy.md#an-airflow-outside")
-def test_an_airflow_outside_rotates_archives_compares_and_computes_again(world: World) -> None:
-    address = world.cluster.run("kubectl", "get", "service", "agent", "--output", "jsonpath={.spec.clusterIP}").strip()
-    certificate = make_files(world.folder / "by-address", address)
-    secret = world.cluster.run("kubectl", "create", "secret", "generic", "listen", f"--from-file={certificate / 'server.pem'}", "--dry-run=client", "--output=yaml")  # fmt: skip
-    world.cluster.run("kubectl", "apply", "--filename", "-", stdin=secret)
-    pod = world.agent_pod()
-    world.cluster.run("kubectl", "rollout", "restart", "deployment/agent")
-    world.until_ready(but=pod)
-    token = json.loads(world.ask("--output", "json", "agent", "token", "outside"))["token"]
-    variables = {
-        "RIVERTWICE_AGENT": f"https://{address}:8443",
-        "RIVERTWICE_AGENT_TOKEN": token,
-        "RIVERTWICE_AGENT_CA": str(certificate / "ca.pem"),
-    }
-    with own_airflow(world.folder / "airflow", install_wheel(world.folder), variables) as airflow:
-        (airflow.dags / "rivertwice.py").write_text(ONE_FILE)
-        client: AirflowClient = world.timed("Airflow", airflow.start)
-        client.ensure_pool("spark_batch", 1, "of the tests")
-        client.wait_for_dags({f"reconcile__{PIPELINE}"}, timeout=300)
-        asked: dict[str, object] = {"scope": "range", **WINDOW, "reason": "by an Airflow outside"}
-        rotation: dict[str, object] = {"prove": True}
-        archive: dict[str, object] = {"act": "archive"}
-        for verb, conf in (("care", rotation), ("care", archive), ("reconcile", None), ("backfill", asked)):
-            run = functools.partial(run_dag, client, f"{verb}__{PIPELINE}", conf, timeout=1500)
-            world.timed(f"{verb} {conf or ''}", run)
-    savepoints = world.ask("--output", "json", "savepoint", "list", PIPELINE)
-    assert "proved" in savepoints, savepoints
-    (published,) = json.loads(world.ask("--output", "json", "backfill", "list", PIPELINE))
-    assert published["published"] is not None

@@ -457,6 +457,10 @@ def _starting(facts: Facts, now: datetime) -> Iterator[Problem]:
 def _with_driver(facts: Facts, now: datetime) -> Iterator[Problem]:
     seen, view = facts.observation, facts.stream
     beat = seen.heartbeat
+    if beat is not None and beat.waits and seen.state in ("starting", "running", "idle"):
+        touches = "what is served is right, and nothing is added to it"
+        then = f"`rivertwice logs {facts.name}` says it too, and when it is over"
+        yield Problem("no_executors", WARN, STREAM, beat.waits, None, touches, then, "logs")
     if seen.state == "starting":
         yield from _starting(facts, now)
         return
@@ -471,10 +475,6 @@ def _with_driver(facts: Facts, now: datetime) -> Iterator[Problem]:
     if seen.state == "draining":
         yield Problem("draining", CALM, STREAM, "the driver ends its running batch, and then itself", None, "", "")
         return
-    if beat is not None and beat.waits:
-        touches = "what is served is right, and nothing is added to it"
-        then = f"`rivertwice logs {facts.name}` says it too, and when it is over"
-        yield Problem("no_executors", WARN, STREAM, beat.waits, None, touches, then, "logs")
     if not view.is_lag_fresh:
         what = "the lag is not known: the driver gets no answer from Kafka"
         yield Problem(
