@@ -12,12 +12,15 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from rivertwice.core.errors import RequestError
 from rivertwice.definition.definition import parse_files
 from rivertwice.definition.model import Definition
 from rivertwice.engine.cases import RAW_SCHEMA
 from rivertwice.engine.checks import examine_definition
 from rivertwice.engine.compile import batch_rows, compile_sources, compile_stream, decode_view, row_checks
-from rivertwice.engine.relations import accepted
+from rivertwice.engine.decode import decode
+from rivertwice.engine.relations import accepted, rows_schema
+from rivertwice.engine.row_errors import RowChecks
 from rivertwice.engine.session import NO_CODE_TEXT, with_confs
 
 pytestmark = pytest.mark.spark
@@ -67,9 +70,18 @@ SORTS: dict[str, tuple[str, dict[str, Any]]] = {
     "a boolean": ("CAST(s AS BOOLEAN)", {"s": "maybe"}),
     "an absolute value": ("abs(n)", {"n": -2147483648}),
     "a text of a number": ("to_number(s, '9999')", {"s": "12x"}),
+    "what nullif gives": ("CAST(nullif(s, '') AS INT)", {"s": "abc"}),
+    "a condition of between": ("CASE WHEN n BETWEEN 5 AND 6 THEN 1 / (n - 5) ELSE n END", {"n": 5}),
+    "a time before": ("CAST(at - INTERVAL 2 DAYS AS STRING) || CAST(s AS INT)", {"s": "abc"}),
     "a lambda": ("aggregate(array(n, n), 0, (x, y) -> x + y)", {"n": 2147483647}),
 }
-FINE = {"a cast": "12", "a boolean": "true", "a text of a number": "1234"}
+FINE = {
+    "a cast": "12",
+    "what nullif gives": "12",
+    "a time before": "12",
+    "a boolean": "true",
+    "a text of a number": "1234",
+}
 
 
 def definition_of(files: Mapping[str, str], more: str = "") -> Definition:
@@ -122,8 +134,20 @@ def records_of(sort: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("sort", SORTS)
 @pytest.mark.parametrize("interpreted", [False, True])
 def test_every_sort_of_throwing_record_is_rejected_and_named(spark: SparkSession, sort: str, interpreted: bool) -> None:
-    expression = SORTS[sort][0]
-    places = {
+    frame = raw(spark, records_of(sort))
+    with with_confs(spark, NO_CODE_TEXT if interpreted else {}):
+        for place, files in places_of(SORTS[sort][0]).items():
+            definition = definition_of(files)
+            found = rejected(definition, frame)
+            assert list(found) == [1], (place, found)
+            assert re.fullmatch(r"transform: .* throws", found[1]), found
+            rows = computed(spark, definition, {"events": frame})
+            assert [(row[2], row[3]) for row in rows] == [("a", 1), ("b", 1)], place
+
+
+def places_of(expression: str) -> dict[str, dict[str, str]]:
+    """Return the files of definitions that have an expression in different places."""
+    return {
         "an argument": {"transform.sql": SQL.replace("VALUE", expression)},
         "a filtered argument": {
             "transform.sql": SQL.replace("max(VALUE)", f"max(b) FILTER (WHERE CAST({expression} AS STRING) <> '')")
@@ -139,15 +163,34 @@ def test_every_sort_of_throwing_record_is_rejected_and_named(spark: SparkSession
             + SQL.replace("VALUE", "v").replace("FROM events", "FROM x")
         },
     }
+
+
+def written(spark: SparkSession, definition: Definition) -> RowChecks:
+    """Return the checks as they are sent to a Spark Connect server."""
+    empty = spark.createDataFrame([], rows_schema(definition.source[1]))
+    return row_checks(spark, definition, "events").written(empty)
+
+
+@pytest.mark.proves("guarantees.md#verbs-on-a-spark-connect-server")
+@pytest.mark.parametrize(("number", "sort"), enumerate(SORTS))
+def test_checks_that_are_written_as_sql_reject_the_same_records(spark: SparkSession, number: int, sort: str) -> None:
+    """Half of the sorts are interpreted, the others compiled; each in two of the places."""
     frame = raw(spark, records_of(sort))
-    with with_confs(spark, NO_CODE_TEXT if interpreted else {}):
-        for place, files in places.items():
+    with with_confs(spark, NO_CODE_TEXT if number % 2 else {}):
+        for place, files in list(places_of(SORTS[sort][0]).items())[number // 2 % 2 :: 2]:
             definition = definition_of(files)
-            found = rejected(definition, frame)
-            assert list(found) == [1], (place, found)
-            assert re.fullmatch(r"transform: .* throws", found[1]), found
-            rows = computed(spark, definition, {"events": frame})
-            assert [(row[2], row[3]) for row in rows] == [("a", 1), ("b", 1)], place
+            sent = decode(frame, definition.source[1], written(spark, definition))
+            letters = sent.where("_reason IS NOT NULL").collect()
+            found = {row["_offset"]: f"{row['_reason']}: {row['_detail']}" for row in letters}
+            assert found == rejected(definition, frame), place
+            assert list(found) == [1], place
+
+
+@pytest.mark.proves("guarantees.md#verbs-on-a-spark-connect-server")
+def test_an_expression_that_cannot_be_written_is_refused_by_name(spark: SparkSession) -> None:
+    definition = definition_of({"transform.sql": SQL.replace("VALUE", "CAST(from_json(s, 'a STRING').a AS INT)")})
+    with pytest.raises(RequestError, match=r"from_json.*RIVERTWICE_SPARK_REMOTE"):
+        written(spark, definition)
 
 
 @pytest.mark.proves("guarantees.md#dead-letters")

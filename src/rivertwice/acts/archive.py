@@ -39,7 +39,7 @@ def _apply(world: World, request: ArchiveRequest) -> dict[str, ArchiveReport]:
     settings, name = world.settings, request.pipeline
     require_broker(settings)  # before Spark is started for nothing
     definition = load_definition(settings.definition_folder(name))
-    with spark_on_demand(settings, f"rivertwice-archive-{name}", quick=True) as spark:
+    with spark_on_demand(settings, f"rivertwice-archive-{name}", quick=True, remote=True) as spark:
         return {
             topic: extend_archive(spark(), settings, topic, progress=world.progress, accept_hole=request.accept_hole)
             for topic in definition.topics

@@ -89,7 +89,7 @@ def _plan(world: World, request: RecomputeRequest) -> Plan:
     """Plan the windows; what Spark alone knows (sessions) is asked of Spark."""
     from rivertwice.engine import spark_on_demand
 
-    with spark_on_demand(world.settings, f"rivertwice-backfill-{request.pipeline}") as spark:
+    with spark_on_demand(world.settings, f"rivertwice-backfill-{request.pipeline}", remote=True) as spark:
         return _plan_with(world, request, spark)
 
 
@@ -115,7 +115,7 @@ def _apply(world: World, request: RecomputeRequest) -> BackfillOutcome:
     from rivertwice.engine import spark_on_demand
 
     settings, name = world.settings, request.pipeline
-    with spark_on_demand(settings, f"rivertwice-backfill-{name}") as spark:
+    with spark_on_demand(settings, f"rivertwice-backfill-{name}", remote=True) as spark:
         plan = world.planned or _plan_with(world, request, spark)
         if plan.nothing is not None:
             return BackfillOutcome(None, 0, nothing=plan.nothing)
@@ -166,7 +166,7 @@ def _plan_for_later(world: World, request: PlanRequest) -> PlannedOutcome:
     from rivertwice.engine import spark_on_demand
 
     home = world.settings.pipeline(request.pipeline)
-    with spark_on_demand(world.settings, f"plan {request.pipeline}") as spark:
+    with spark_on_demand(world.settings, f"plan {request.pipeline}", remote=True) as spark:
         plan = plan_if_needed(world.settings, request.to_plan(world.asked_at), spark, world.progress)
     made = None if plan is None or request.dry_run else save_plan(home, plan)
     note_planned(home, request.request, "" if made is None else made.id)

@@ -77,7 +77,7 @@ def _apply(world: World, request: ReconcileRequest) -> ReconcileOutcome:
         reconcile_unchanged(settings, name, now=now, run=run, progress=world.progress) if request.is_sealed else None
     )
     if report is None:
-        with spark_on_demand(settings, f"rivertwice-reconcile-{name}") as spark:
+        with spark_on_demand(settings, f"rivertwice-reconcile-{name}", remote=True) as spark:
             spark.expect(records=count_unsealed(home, full=not request.is_sealed))
             report = reconcile(
                 spark(),

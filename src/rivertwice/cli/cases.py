@@ -405,7 +405,7 @@ def try_(
         message = "--watermark compares what the stream emits, not what is served; leave --against out"
         raise RequestError(message)
     request = TrialRequest(frame.known_pipeline(name), asked, last or LAST, against, limit, watermark)
-    with spark_on_demand(frame.settings, f"rivertwice-try-{name}", quick=True) as spark:
+    with spark_on_demand(frame.settings, f"rivertwice-try-{name}", quick=True, remote=True) as spark:
         trial = try_definition(frame.settings, request, spark, frame.progress)
     frame.emit({**to_plain(trial), "differs": trial.differs}, lambda: trial_text(trial))
     if fail_on_difference and trial.differs:

@@ -144,6 +144,19 @@ def check_engine(settings: Settings) -> DoctorCheck:
     return DoctorCheck("engine", True, f"process {engine.pid}, {engine.memory_bytes / 1e6:.0f} MB, {work}")
 
 
+def check_remote(settings: Settings) -> DoctorCheck:
+    """Does the Spark Connect server answer, and has it what batch verbs need?"""
+    if settings.spark_remote is None:
+        return DoctorCheck("spark connect", True, "not set")
+    from rivertwice.engine import SparkOnDemand
+
+    version, problems = SparkOnDemand(settings, "rivertwice-doctor", remote=True).examine_server()
+    if problems:
+        facts, remedies = zip(*problems, strict=True)
+        return DoctorCheck("spark connect", False, f"{settings.spark_remote}: {'; '.join(facts)}", "; ".join(remedies))
+    return DoctorCheck("spark connect", True, f"Spark {version} at {settings.spark_remote}")
+
+
 def check_project(settings: Settings) -> DoctorCheck:
     """Is this a project, a folder with pipelines?"""
     project, clone = settings.project, " (a clone of rivertwice)" if settings.is_clone else ""
@@ -163,6 +176,7 @@ CHECKS: tuple[tuple[str, Callable[[Settings], DoctorCheck]], ...] = (
     ("pipelines", check_definitions),
     ("home", check_home),
     ("engine", check_engine),
+    ("spark connect", check_remote),
 )
 
 

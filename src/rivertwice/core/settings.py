@@ -56,6 +56,8 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("RIVERTWICE_HOME", "folder of all state", "`.rivertwice` of the project", "home"),
     Variable("RIVERTWICE_BOOTSTRAP", "Kafka's `bootstrap.servers`", "the embedded broker", "bootstrap"),
     Variable("RIVERTWICE_SPARK_MASTER", "URL of the Spark master", "`local[*]`", "spark_master"),
+    Variable("RIVERTWICE_SPARK_REMOTE", "`sc://HOST:PORT` of a Spark Connect server on which `archive`, `reconcile`, `backfill` and `try` run",
+             "they run on the Spark master", "spark_remote"),
     Variable("RIVERTWICE_SHARED", "place of all data that outlives a host: `s3://bucket/prefix`, `gs://...`, `abfss://...`, or a folder that all hosts mount",
              "the home, for one host", "shared"),
     Variable("RIVERTWICE_SAVEPOINTS", "place of the savepoints: as `shared`",
@@ -120,6 +122,7 @@ PATHS = ("home", "alerts", "downloads", "listen_certificate")
 TEXTS = (
     "bootstrap",
     "spark_master",
+    "spark_remote",
     "savepoints",
     "shared",
     "leases",
@@ -183,6 +186,7 @@ _EXAMPLES = {
     "metrics": "127.0.0.1:9464",
     "listen": "10.0.0.5:8443",
     "bootstrap": "127.0.0.1:9092",
+    "spark_remote": "sc://spark:15002",
 }
 
 
@@ -283,6 +287,31 @@ def require_master(text: str) -> str:
     return text
 
 
+_REMOTE = re.compile(r"sc://(\[[0-9A-Fa-f:.%]+\]|[^\s:,;/\[\]@]+)(:(?P<port>\d{1,5}))?/?(;[a-z_]+=[^;=\s]+)*\Z")
+
+
+def require_remote(text: str) -> str:
+    """Return the address of a Spark Connect server if it is one, and holds no secret.
+
+    Raises:
+        ConfigError: it is not such an address, or a token is part of it.
+    """
+    if re.search(r";token=", text):
+        message = (
+            "RIVERTWICE_SPARK_REMOTE has a token, which is a secret, and settings are shown and passed on; take `;token=...` "
+            "away, and set SPARK_CONNECT_AUTHENTICATE_TOKEN, which Spark's client reads"
+        )
+        raise ConfigError(message)
+    match = _REMOTE.match(text)
+    if match is None or not 0 < int(match["port"] or 15_002) < 65_536:
+        message = (
+            f"RIVERTWICE_SPARK_REMOTE is {text!r}, which is not the address of a Spark Connect server; write sc://HOST:PORT, "
+            "with ;use_ssl=true after it if the server asks for TLS, for instance sc://spark:15002/;use_ssl=true"
+        )
+        raise ConfigError(message)
+    return text
+
+
 def require_address(variable: str, text: str | None) -> tuple[str, int] | None:
     """Return host and port of `HOST:PORT`, where the agent listens; None: nothing is set.
 
@@ -314,6 +343,7 @@ class Settings:
         project: folder that holds `pipelines/`, `dags/`, `expectations/`.
         home: folder of all state (`RIVERTWICE_HOME`, default `PROJECT/.rivertwice`).
         bootstrap: Kafka `bootstrap.servers`; None means the embedded broker's address.
+        spark_remote: `sc://HOST:PORT` of the Spark Connect server that runs batch verbs; None: `spark_master` runs them.
         savepoint_store: `s3://bucket/prefix` for savepoints; None keeps them in the shared place, else in each home.
         shared: place of all data that outlives a host; None: `home`, because there is only one host.
         leases: place of the leases; None: in the shared place, else in each home.
@@ -348,10 +378,11 @@ class Settings:
     aws_connection: str | None = None
     spark_ui: bool = False
     engine: bool = True
+    spark_remote: str | None = None
 
     @classmethod
     def from_env(cls, env: Mapping[str, str] | None = None) -> Settings:
-        """Read RIVERTWICE_PROJECT, _HOME, _BOOTSTRAP, _SPARK_MASTER, _SAVEPOINTS, _SHARED, _LEASES, _ALERTS, _VERDICTS_KEPT, _DOWNLOADS, _METRICS, _KAFKA_CONN_ID, _AWS_CONN_ID, _SPARK_UI, _ENGINE and _KAFKA_*.
+        """Read RIVERTWICE_PROJECT, _HOME, _BOOTSTRAP, _SPARK_MASTER, _SPARK_REMOTE, _SAVEPOINTS, _SHARED, _LEASES, _ALERTS, _VERDICTS_KEPT, _DOWNLOADS, _METRICS, _KAFKA_CONN_ID, _AWS_CONN_ID, _SPARK_UI, _ENGINE and _KAFKA_*.
 
         What no variable says, `rivertwice.yaml` of the project may (`core.settings`).
 
@@ -385,6 +416,7 @@ class Settings:
             aws_connection=env.get("RIVERTWICE_AWS_CONN_ID") or None,
             spark_ui=_on(env, "RIVERTWICE_SPARK_UI", "off"),
             engine=_on(env, "RIVERTWICE_ENGINE", "on"),
+            spark_remote=require_remote(env["RIVERTWICE_SPARK_REMOTE"]) if env.get("RIVERTWICE_SPARK_REMOTE") else None,
         )
 
     def to_env(self) -> dict[str, str]:
@@ -400,6 +432,7 @@ class Settings:
         }
         said = {
             "RIVERTWICE_BOOTSTRAP": self.bootstrap,
+            "RIVERTWICE_SPARK_REMOTE": self.spark_remote,
             "RIVERTWICE_SAVEPOINTS": self.savepoint_store,
             "RIVERTWICE_SHARED": self.shared,
             "RIVERTWICE_LEASES": self.leases,

@@ -70,6 +70,16 @@ class SparkVersion:
             raise ConfigError(absence)
         return cls(importlib.metadata.version("pyspark"))
 
+    @staticmethod
+    def is_connect(session: Any) -> bool:
+        """Say whether a session is one of a Spark Connect server: it has no JVM in reach, and no context."""
+        return type(session).__module__.startswith("pyspark.sql.connect.")
+
+    @classmethod
+    def local_path(cls, session: Any, path: Any) -> str:
+        """Return a path on a disk as a session takes it: without a scheme a server may take it for one of its own file system."""
+        return f"file:{path}" if cls.is_connect(session) else str(path)
+
     @property
     def line(self) -> str:
         """Its first two numbers, `4.1`. Releases of one line differ in mended faults, and share jars."""

@@ -30,6 +30,7 @@ from rivertwice.engine.plan_check import (
     unfit_keys,
 )
 from rivertwice.engine.relations import rows_schema, run_sql
+from rivertwice.engine.remote import planning
 from rivertwice.engine.row_errors import find_group_risks
 from rivertwice.engine.views import fast_plan
 
@@ -69,7 +70,12 @@ def examine_definition(spark: SparkSession, definition: Definition, where: str |
     Args:
         where: the folder of its files, as messages name it; None: its name.
     """
-    where, examined = where or definition.name, Examined()
+    with planning(spark) as local:
+        return _examine(local, definition, where or definition.name)
+
+
+def _examine(spark: SparkSession, definition: Definition, where: str) -> Examined:
+    examined = Examined()
     rows = {}
     for view, source in definition.sources.items():
         with _named(examined, f"{where}/{DefinitionFiles.YAML_FILE}", spark, definition):

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from rivertwice.core import DefinitionError
+from pyspark.sql import functions as F
+
+from rivertwice.core import DefinitionError, SparkVersion
 from rivertwice.definition import Definition
 from rivertwice.engine.compilers import compiler_of
 from rivertwice.engine.decode import ADDRESS, decode
 from rivertwice.engine.interval_rows import RowsOf, VersionsAt, no_versions
 from rivertwice.engine.plan_check import find_functions
 from rivertwice.engine.relations import accepted_branches, rows_schema, transform
-from rivertwice.engine.row_errors import NO_CHECKS, RowChecks, find_key_columns, find_row_checks
+from rivertwice.engine.remote import planning
+from rivertwice.engine.row_errors import NO_CHECKS, RowChecks, find_key_columns, find_row_checks, write_column
 from rivertwice.engine.views import fast_plan
 
 if TYPE_CHECKING:
@@ -61,12 +64,17 @@ def row_checks(spark: SparkSession, definition: Definition, view: str) -> RowChe
     """Return what may throw on a record of a view; nothing if the definition stops at such a record, or has no SQL."""
     if definition.on_error == "stop" or not definition.transform_sql:
         return NO_CHECKS
-    key = (spark.sparkContext.applicationId, definition.model_dump_json(include=_SHAPES_CHECKS))
+    engine = spark.session_id if SparkVersion.is_connect(spark) else spark.sparkContext.applicationId  # type: ignore[attr-defined]
+    key = (engine, definition.model_dump_json(include=_SHAPES_CHECKS))
     if key not in _KNOWN:
         if len(_KNOWN) >= _MOST_KNOWN:
             _KNOWN.clear()
         fields = {name: (*source.schema_, *source.marks, *ADDRESS) for name, source in definition.sources.items()}
-        _KNOWN[key] = find_row_checks(_over_no_rows(spark, definition), fields)
+        with planning(spark) as local:
+            found = find_row_checks(_over_no_rows(local, definition), fields)
+            if local is not spark:
+                found = {each: found[each].written(_no_rows(local, definition, each)) for each in found}
+        _KNOWN[key] = found
     return _KNOWN[key][view]
 
 
@@ -83,19 +91,27 @@ def fast_checks(spark: SparkSession, definition: Definition) -> RowChecks:
     return find_row_checks(fast_plan(spark, definition), {view: source.schema_})[view]
 
 
-def key_columns(spark: SparkSession, definition: Definition, start: Column, end: Column) -> dict[str, Column]:
+def key_columns(spark: SparkSession, definition: Definition, start: str, end: str) -> dict[str, Column]:
     """Return result column to the value that the transform gives it on an accepted row, for those that are the same in a whole group.
 
     A result column may have the name of a field and be something else, so a row's key is never read by its name. For kinds whose
     transform groups one source; the columns are those of a frame with the source's fields.
 
     Args:
-        start: of the row's window.
-        end: of the row's window.
+        start: of the row's window, as SQL over the frame's columns.
+        end: of the row's window, likewise.
     """
     view, source = definition.source
-    result = transform(spark, definition, spark.createDataFrame([], rows_schema(source)))
-    return find_key_columns(result, {view: source.schema_}, start, end)
+    with planning(spark) as local:
+        rows = _no_rows(local, definition, view)
+        columns = find_key_columns(
+            transform(local, definition, rows), {view: source.schema_}, F.expr(start), F.expr(end)
+        )
+        if local is spark:
+            return columns
+        ends = rows.withColumn("_window_end", F.lit(None).cast("timestamp"))
+        texts = {name: write_column(column, ends) for name, column in columns.items()}
+    return {name: F.expr(text) for name, text in texts.items()}
 
 
 _SHAPES_CHECKS = {"sources", "window", "keys", "columns", "transform_sql", "rows_sql"}
@@ -104,8 +120,12 @@ _KNOWN: dict[tuple[str, str], dict[str, RowChecks]] = {}
 _MOST_KNOWN = 64
 
 
+def _no_rows(spark: SparkSession, definition: Definition, view: str) -> DataFrame:
+    return spark.createDataFrame([], rows_schema(definition.sources[view]))
+
+
 def _over_no_rows(spark: SparkSession, definition: Definition) -> DataFrame:
-    empty = {view: spark.createDataFrame([], rows_schema(source)) for view, source in definition.sources.items()}
+    empty = {view: _no_rows(spark, definition, view) for view in definition.sources}
     return compile_sources(spark, definition, empty)
 
 

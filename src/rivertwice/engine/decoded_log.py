@@ -14,7 +14,7 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from rivertwice import __version__
-from rivertwice.core import LostRaceError
+from rivertwice.core import LostRaceError, SparkVersion
 from rivertwice.definition import Definition, fingerprint_of
 from rivertwice.engine.compile import row_checks
 from rivertwice.engine.decode import HASH, HEAVY, decode
@@ -108,12 +108,16 @@ class LogDecoder:
     @property
     def id(self) -> str:
         """A hash of all that decides what a record is decoded as: definition, SQL that may throw, and the programs that decode."""
-        jvm: Any = self._spark._jvm
+        (java,) = (
+            self._spark.sql("SELECT java_method('java.lang.System', 'getProperty', 'java.version')")
+            .toArrow()[0]
+            .to_pylist()
+        )
         parts = {
             "decode": fingerprint_of(self._definition).decode,
             "view": [self._view, self._source.event_time],
             "checks": self._checks.texts,
-            "engine": [__version__, self._spark.version, jvm.System.getProperty("java.version"), pa.__version__],
+            "engine": [__version__, self._spark.version, java, pa.__version__],
         }
         return hashlib.sha256(encode_json(parts)).hexdigest()[:32]
 
@@ -192,11 +196,12 @@ class LogDecoder:
     def _write(self, raw: DataFrame, folder: Path) -> None:
         decoded = self.decoded(raw, beside=_BESIDE)
         with with_confs(self._spark, _WRITES):
-            decoded.write.mode("append").partitionBy("_file").parquet(str(folder))
+            decoded.write.mode("append").partitionBy("_file").parquet(SparkVersion.local_path(self._spark, folder))
 
     def _read(self, paths: Collection[Path]) -> DataFrame:
         ddl = f"{rows_schema(self._source)}, _reason string, _detail string, {HASH} bigint, _topic_id string"
-        return self._spark.read.options(**_READS).schema(ddl).parquet(*sorted(map(str, paths)))
+        names = [SparkVersion.local_path(self._spark, path) for path in sorted(paths)]
+        return self._spark.read.options(**_READS).schema(ddl).parquet(*names)
 
     def _differing(self, read: LogRead, columns: Mapping[str, Path]) -> list[str]:
         """Return the files of the archive whose bytes do not give what their columns have."""

@@ -19,11 +19,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from py4j.protocol import Py4JError
 from pyspark.core.context import SparkContext
+from pyspark.errors import PySparkException
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.classic.column import Column as ClassicColumn
 
+from rivertwice.core import RequestError
 from rivertwice.engine.plan_check import class_of, is_source, items, place_of, plan_of, tree
 
 if TYPE_CHECKING:
@@ -107,6 +110,10 @@ class Step:
     is_condition: bool
     may_throw: bool
 
+    def is_met(self) -> Column:
+        """Return the value of a condition."""
+        return _column(self.expression)
+
     def is_refused(self) -> Column:
         """Return whether the expression throws on a record, or would write out a number of a huge power for minutes."""
         throws = _fails(self.expression)
@@ -118,10 +125,53 @@ class Step:
 
 
 @dataclass(frozen=True)
+class WrittenStep:
+    """A `Step` as SQL, for a session whose plans cannot be walked and which has no `TryEval` of its own.
+
+    Spark writes `try_to_binary` as `TryEval` around its arguments, so it is NULL where these throw.
+
+    Attributes:
+        sql: the expression. hashed: SQL of a number that is made of its value.
+        numbers: the texts from which it reads decimals.
+    """
+
+    sql: str
+    hashed: str
+    numbers: tuple[str, ...]
+    text: str
+    is_condition: bool
+    may_throw: bool
+
+    def is_met(self) -> Column:
+        """Return the value of a condition."""
+        return F.expr(self.sql)
+
+    def is_refused(self) -> Column:
+        """Return what `Step.is_refused` returns."""
+        throws = F.expr(f"try_to_binary(CAST({self.hashed} AS STRING), 'utf-8') IS NULL")
+        if not self.numbers:
+            return throws
+        texts = (F.expr(f"CAST(try_to_binary({text}, 'utf-8') AS STRING)") for text in self.numbers)
+        stalls = functools.reduce(operator.or_, (text.rlike(_SMALL_POWER) for text in texts))
+        return F.when(F.coalesce(stalls, F.lit(False)), F.lit(True)).otherwise(throws)
+
+
+@dataclass(frozen=True)
 class RowChecks:
     """The expressions that may throw on a record of one view: for each way of a record into the SQL, its steps in order."""
 
-    ways: tuple[tuple[Step, ...], ...] = ()
+    ways: tuple[tuple[Step | WrittenStep, ...], ...] = ()
+
+    def written(self, rows: DataFrame) -> RowChecks:
+        """Return the same checks as SQL, for another session.
+
+        Args:
+            rows: without rows, with the columns of a record; texts are read in it, and must mean what they were written from.
+
+        Raises:
+            RequestError: an expression cannot be written.
+        """
+        return RowChecks(tuple(tuple(_written(step, rows) for step in way) for way in self.ways))
 
     @property
     def texts(self) -> tuple[tuple[str, ...], ...]:
@@ -185,13 +235,13 @@ def find_key_columns(
     return {name: _column(value) for name, value in values.items() if value is not None}
 
 
-def _throws(way: Iterable[Step]) -> Column:
+def _throws(way: Iterable[Step | WrittenStep]) -> Column:
     case: Any = F
     for step in way:
         if step.may_throw:
             case = case.when(step.is_refused(), F.lit(True))
         if step.is_condition:
-            case = case.when(~F.coalesce(_column(step.expression), F.lit(False)), F.lit(False))
+            case = case.when(~F.coalesce(step.is_met(), F.lit(False)), F.lit(False))
     found: Column = case.otherwise(F.lit(False))
     return found
 
@@ -209,6 +259,138 @@ def _tried(expression: Any) -> Column:
 def _tried_column(value: Column) -> Column:
     tried = _spark_sql().catalyst.expressions.TryEval(_spark_sql().classic.ExpressionUtils.expression(value._jc))
     return ClassicColumn(_spark_sql().classic.ExpressionUtils.column(tried))
+
+
+def write_column(column: Column, rows: DataFrame) -> str:
+    """Return a column as SQL that means the same over `rows`, which has no rows.
+
+    Raises:
+        RequestError: it cannot be written.
+    """
+    return _write(_read_in(rows, column), rows)
+
+
+def _written(step: Step | WrittenStep, rows: DataFrame) -> WrittenStep:
+    assert isinstance(step, Step), "it is made of Spark's objects"
+    sql = _write(step.expression, rows)
+    numbers = tuple(_write(part.child(), rows) for part in tree(step.expression) if _reads_decimal(part))
+    is_map = rows.select(F.expr(sql).alias("value")).schema[0].dataType.typeName() == "map"
+    hashed = f"hash(map_entries({sql}))" if is_map else f"hash({sql})"
+    if step.may_throw:
+        _require_fit(hashed, rows, step.text)
+    return WrittenStep(sql, hashed, numbers, step.text, step.is_condition, step.may_throw)
+
+
+def _require_fit(sql: str, rows: DataFrame, text: str) -> None:
+    try:
+        len(rows.select(F.expr(sql)).columns)
+    except PySparkException as error:
+        raise _unwritten(text) from error
+
+
+def _unwritten(text: str) -> RequestError:
+    message = (
+        f"whether {text[:_MOST_TEXT]} throws on a record cannot be asked of a Spark Connect server, so records might be judged otherwise there; "
+        "write it in another way, or run this without RIVERTWICE_SPARK_REMOTE"
+    )
+    return RequestError(message)
+
+
+def _write(expression: Any, rows: DataFrame) -> str:
+    """Return an expression as SQL, after Spark has read the text and found the same expression."""
+    for whole in (True, False):
+        try:
+            meant = _plain(_read_in(rows, _column(expression)))
+            text = _sql(expression, whole=whole)
+            if _plain(_read_in(rows, F.expr(text))).canonicalized().equals(meant.canonicalized()):
+                return text
+        except (PySparkException, Py4JError):
+            continue
+    raise _unwritten(str(expression.sql()))
+
+
+def _read_in(rows: DataFrame, column: Column) -> Any:
+    """Return what Spark's analysis makes of a column of `rows`."""
+    return plan_of(rows.select(column.alias("value"))).projectList().apply(0).child()
+
+
+def _plain(expression: Any) -> Any:
+    """Return an expression without casts to the type that a value already has: Spark adds them where it reads a text."""
+    if class_of(expression) == "With":
+        return _plain(_spelled_out(expression))
+    children = list(items(expression.children()))
+    if class_of(expression) == "Cast" and children[0].dataType().equals(expression.dataType()):
+        return _plain(children[0])
+    plain = [_plain(child) for child in children]
+    if all(each.equals(child) for each, child in zip(plain, children, strict=True)):
+        return expression
+    return _with_children(expression, plain)
+
+
+def _spelled_out(common: Any) -> Any:
+    """Return a `With` (`nullif`, `between`) with its common expressions where they are used; it does not take unresolved ones."""
+    values = {str(each.id()): each.child() for each in items(common.defs())}
+
+    def spelled(expression: Any) -> Any:
+        if class_of(expression) == "CommonExpressionRef":
+            return values[str(expression.id())]
+        children = list(items(expression.children()))
+        return _with_children(expression, map(spelled, children)) if children else expression
+
+    return spelled(common.child())
+
+
+def _with_children(expression: Any, children: Iterable[Any]) -> Any:
+    listed = _jvm().java.util.ArrayList()
+    for child in children:
+        listed.add(child)
+    return expression.withNewChildren(_jvm().scala.jdk.javaapi.CollectionConverters.asScala(listed).toSeq())
+
+
+def _sql(expression: Any, *, whole: bool) -> str:
+    """Return an expression as SQL. Spark's own text has columns by the views' names, and functions of lambdas that it cannot read.
+
+    Args:
+        whole: functions that Spark replaces by others are written as they were called; False: as what they are replaced by.
+    """
+    name = class_of(expression)
+    if name in ("AttributeReference", "UnresolvedAttribute", "NamedLambdaVariable"):
+        return f"`{expression.name()}`"
+    if name == "LambdaFunction":
+        arguments = [_sql(each, whole=whole) for each in items(expression.arguments())]
+        named = arguments[0] if len(arguments) == 1 else f"({', '.join(arguments)})"
+        return f"{named} -> {_sql(expression.function(), whole=whole)}"
+    if name == "RaiseError":
+        (_, message) = items(expression.right().children())
+        return f"raise_error({_sql(message, whole=whole)})"
+    if _is_replaced(expression):
+        if not whole:
+            return _sql(expression.replacement(), whole=whole)
+        parameters = ", ".join(_sql(each, whole=whole) for each in items(expression.parameters()))
+        return f"{expression.prettyName()}({parameters})"
+    if name == "With":
+        return _sql(_spelled_out(expression), whole=whole)
+    children = list(items(expression.children()))
+    if not children:
+        return str(expression.sql())
+    unresolved = _spark_sql().catalyst.analysis.UnresolvedAttribute
+    is_lambda = [class_of(child) == "LambdaFunction" for child in children]
+    places = [child if is_lambda[n] else unresolved.quoted(f"rt_{n}_rt") for n, child in enumerate(children)]
+    text = str(_with_children(expression, places).sql())
+    for number, child in enumerate(children):
+        written = _sql(child, whole=whole)
+        place = str(child.sql()) if is_lambda[number] else f"rt_{number}_rt"
+        text = text.replace(place, written if is_lambda[number] else f"({written})")
+    return text
+
+
+def _is_replaced(expression: Any) -> bool:
+    kind = _jvm().java.lang.Class.forName(
+        "org.apache.spark.sql.catalyst.expressions.InheritAnalysisRules",
+        False,
+        expression.getClass().getClassLoader(),
+    )
+    return bool(kind.isInstance(expression))
 
 
 _SMALL_POWER = r"[eE]-\p{Nd}{5}"
@@ -247,13 +429,12 @@ def _rebuilt(expression: Any, replaced: Callable[[Any], Any]) -> Any:
     """Return an expression in which each reference to a column is replaced."""
     if class_of(expression) == "AttributeReference":
         return replaced(expression)
+    if class_of(expression) == "With":
+        return _rebuilt(_spelled_out(expression), replaced)
     children = [_rebuilt(child, replaced) for child in items(expression.children())]
     if not children:
         return expression
-    listed = _jvm().java.util.ArrayList()
-    for child in children:
-        listed.add(child)
-    return expression.withNewChildren(_jvm().scala.jdk.javaapi.CollectionConverters.asScala(listed).toSeq())
+    return _with_children(expression, children)
 
 
 def _may_throw(expression: Any) -> bool:

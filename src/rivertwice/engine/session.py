@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
 import psutil
@@ -265,23 +265,58 @@ def leave_engine(why: str) -> None:
         raise ColdRunError(why)
 
 
+_REMOTE_PARTITIONS = 8
+"""Of a shuffle on a server whose size is not known here; Spark joins small ones where it plans adaptively."""
+
+
 class SparkOnDemand:
     """Starts a session on its first call, and then returns the same one. `spark_on_demand` makes it, and ends it."""
 
     def __init__(
-        self, settings: Settings, app_name: str, extra: Mapping[str, str] | None = None, *, quick: bool = False
+        self,
+        settings: Settings,
+        app_name: str,
+        extra: Mapping[str, str] | None = None,
+        *,
+        quick: bool = False,
+        remote: bool = False,
     ) -> None:
         """Take what `spark_on_demand` is passed; nothing is started."""
         self._settings, self._app_name, self._extra, self.quick = settings, app_name, extra, quick
-        self._borrowed = SparkSession.getActiveSession()
+        self.is_remote = remote and settings.spark_remote is not None
+        self._borrowed = None if self.is_remote else SparkSession.getActiveSession()
         self._before = {} if self._borrowed is None else _values_of(self._borrowed, extra or {})
         self._session: SparkSession | None = None
 
     def __call__(self) -> SparkSession:
         """Return the session."""
-        if self._session is None:
+        if self._session is None and self.is_remote:
+            from rivertwice.engine.remote import begin_remote
+
+            confs = session_confs(shuffle_partitions=_REMOTE_PARTITIONS) | dict(self._extra or {})
+            self._session = begin_remote(self._settings, self._app_name, confs)
+        elif self._session is None:
             self._session = spark_session(self._settings, self._app_name, extra=self._extra, quick=self.quick)
         return self._session
+
+    def examine_server(self) -> tuple[str, list[tuple[str, str]]]:
+        """Return the version of a remote server's Spark, and what it lacks for a verb, each with its remedy.
+
+        Raises:
+            ServiceError: it does not answer.
+            ConfigError: it is another line of Spark.
+        """
+        from rivertwice.engine.remote import examine_remote
+
+        return examine_remote(self._settings)
+
+    def naming_server(self) -> AbstractContextManager[None]:
+        """Return a block in which the loss of a remote server is an error that names it."""
+        if not self.is_remote:
+            return nullcontext()
+        from rivertwice.engine.remote import naming_server
+
+        return naming_server(self._settings)
 
     def expect(self, *, records: int = 0, batches: int = 0) -> None:
         """Choose the compiler of a JVM that is not started yet by what the run reads (`jvm_confs.is_quick`).
@@ -290,7 +325,7 @@ class SparkOnDemand:
             ColdRunError: this process is an engine, and such a run is better off with its own JVM.
         """
         self.quick = is_quick(records=records, batches=batches)
-        if not self.quick:
+        if not self.quick and not self.is_remote:
             leave_engine(f"it reads {records} records")
 
     def release(self) -> None:
@@ -301,7 +336,11 @@ class SparkOnDemand:
         session, self._session = self._session, None
         if session is None:
             return
-        if self._borrowed is None and _RESIDENT:
+        if self.is_remote:
+            from rivertwice.engine.remote import end_remote
+
+            end_remote(session)
+        elif self._borrowed is None and _RESIDENT:
             _RESIDENT[0].end()
         elif self._borrowed is None:
             session.stop()
@@ -311,7 +350,12 @@ class SparkOnDemand:
 
 @contextmanager
 def spark_on_demand(
-    settings: Settings, app_name: str, *, extra: Mapping[str, str] | None = None, quick: bool = False
+    settings: Settings,
+    app_name: str,
+    *,
+    extra: Mapping[str, str] | None = None,
+    quick: bool = False,
+    remote: bool = False,
 ) -> Iterator[SparkOnDemand]:
     """Give a function that starts a session on its first call, and then returns the same one.
 
@@ -321,10 +365,12 @@ def spark_on_demand(
     Args:
         extra: settings that override the usual ones.
         quick: as for `spark_session`.
+        remote: the work may run on a Spark Connect server, and does if the settings name one: it needs no JVM in reach.
     """
-    spark = SparkOnDemand(settings, app_name, extra, quick=quick)
+    spark = SparkOnDemand(settings, app_name, extra, quick=quick, remote=remote)
     try:
-        yield spark
+        with spark.naming_server():
+            yield spark
     finally:
         spark.release()
 

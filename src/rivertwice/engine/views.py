@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from rivertwice.core import SparkVersion
 from rivertwice.definition import PARTITION_SHIFT, RECORD, Definition
 
 # A temp view lives from its creation to the analysis of one statement; two threads of one session must not mix.
@@ -16,6 +17,10 @@ _VIEW = threading.Lock()
 
 def run_views(spark: SparkSession, sql: str, views: Mapping[str, DataFrame]) -> DataFrame:
     """Return the result of `sql` over `views`, each under its name; other statements do not see them."""
+    if SparkVersion.is_connect(spark):
+        from rivertwice.engine.remote import sql_over
+
+        return sql_over(spark, sql, views)
     with _VIEW:
         for view, rows in views.items():
             rows.createOrReplaceTempView(view)

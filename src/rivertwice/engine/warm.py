@@ -108,8 +108,15 @@ def _group_hosts(settings: Settings) -> list[dict[str, Any]]:
 
 
 def is_served(settings: Settings) -> bool:
-    """Say whether verbs of these settings run in an engine: on this machine's Spark alone, unless it is switched off."""
-    local = settings.spark_master.startswith(_ONE_PROCESS) and not settings.spark_master.startswith("local-cluster")
+    """Say whether verbs of these settings run in an engine: on this machine's Spark alone, unless it is switched off.
+
+    A Spark Connect server is warm itself.
+    """
+    local = (
+        settings.spark_remote is None
+        and settings.spark_master.startswith(_ONE_PROCESS)
+        and not settings.spark_master.startswith("local-cluster")
+    )
     return settings.engine and local and not any(name in os.environ for name in _NOT_HERE)
 
 

@@ -63,7 +63,9 @@ def compute_truth(spark: SparkSession, settings: Settings, question: Question) -
 def _keys_of_records(spark: SparkSession, definition: Definition, address: Address) -> Mapping[str, Column] | None:
     """Return key column to its value on a record of the window; None if records cannot be chosen before the transform."""
     if isinstance(definition.window.kind, GroupedKind):
-        known = key_columns(spark, definition, F.lit(address.start), F.lit(address.end))
+        known = key_columns(
+            spark, definition, *(f"timestamp_millis({to_ms(each)})" for each in (address.start, address.end))
+        )
         return known if set(address.key) <= known.keys() else None
     if all(set(address.key) <= set(source.schema_) for source in definition.streams.values()):
         return {name: F.col(name) for name in address.key}

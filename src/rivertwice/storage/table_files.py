@@ -167,10 +167,12 @@ class TableFiles:
     def are_read_by_executors(self, spark: SparkSession) -> bool:
         """Say whether the files cannot be handed to Spark by their path: they are in an object store, and executors run on other hosts.
 
-        In a local session Spark's own reader reads the files, those in an object store from copies on this disk. Executors on other hosts do not
+        A Spark Connect server runs elsewhere, too. In a local session Spark's own reader reads the files, those in an object store from copies on this disk. Executors on other hosts do not
         see this disk: there they read files in an object store themselves, through our own client and the credentials of their environment.
         """
-        return is_remote(self.place) and not str(spark.sparkContext.master).startswith("local")
+        return is_remote(self.place) and (
+            SparkVersion.is_connect(spark) or not str(spark.sparkContext.master).startswith("local")
+        )
 
     def frame(
         self, spark: SparkSession, schema: StructType, cache: Path, *, uris: Collection[str] | None = None
@@ -188,7 +190,7 @@ class TableFiles:
                 spark, schema, lambda rows: _with_columns(rows, columns), files=self.named(uris), columns=columns.names
             )
         names = [f"{self.place}/{file.path}" for file in self.named(uris)]
-        files = local_files(names, cache)
+        files = [SparkVersion.local_path(spark, path) for path in local_files(names, cache)]
         return spark.read.schema(schema).parquet(*files) if files else spark.createDataFrame([], schema)
 
     def scan(

@@ -355,7 +355,8 @@ class WindowJudge(FixedWindows):
 
     @functools.cached_property
     def _keys(self) -> Mapping[str, Column]:
-        return key_columns(self._spark, self._definition, self._start, F.col("_window_end"))
+        start = f"timestamp_micros(unix_micros(_window_end) - {self._size_us})"
+        return key_columns(self._spark, self._definition, start, "_window_end")
 
     def _key(self, name: str) -> Column:
         """Return the key that the transform gives a pair's row; NULL, which explains no row, if only the whole group decides it."""
