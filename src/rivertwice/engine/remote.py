@@ -139,6 +139,9 @@ def _connect(settings: Settings) -> SparkSession:
             f"`uv pip install 'pyspark[connect]=={SparkVersion.installed().text}'`"
         )
         raise ConfigError(message)
+    # gRPC's handlers of forks run in the child that becomes the local session's JVM, and end it at times ("epoll_wait error: Bad file
+    # descriptor", "Java gateway process exited"). They are read as gRPC is imported.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
     from pyspark.sql.connect.client import DefaultChannelBuilder
     from pyspark.sql.connect.client.retries import DefaultPolicy
     from pyspark.sql.connect.session import SparkSession as RemoteSession
