@@ -35,7 +35,9 @@ def describe_missing(wanted: int | None, waited_s: float, reasons: list[str], *,
         reasons: what Kubernetes says of pods that do not run.
     """
     asked = "" if wanted is None else f" of {wanted}"
-    what = f"0{asked} executors of this application have registered for {waited_s // 60:.0f} min, so nothing is computed"
+    what = (
+        f"0{asked} executors of this application have registered for {waited_s // 60:.0f} min, so nothing is computed"
+    )
     if reasons:
         return f"{what}; {'; '.join(reasons)}: free or add what is missing, or ask for less in spark-defaults.conf"
     if on_kubernetes:

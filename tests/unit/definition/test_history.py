@@ -70,7 +70,11 @@ def test_a_history_that_cannot_be_read_is_refused_with_the_remedy(history: str, 
         ("{session: 1 hour}", ("", ""), "cannot be done: its windows are"),
         ("{size: 1 hour}", ("    max_future", "    schema_ids: ['7']\n    max_future"), "no header schema-id"),
         ("{size: 1 hour}", ("    max_future", "    framing: confluent\n    max_future"), "columns become plain JSON"),
-        ("{size: 1 hour}", ("topic: events\n    partitions: 1\n", "topic: events.*\n"), "is a pattern, and a history in a lake"),
+        (
+            "{size: 1 hour}",
+            ("topic: events\n    partitions: 1\n", "topic: events.*\n"),
+            "is a pattern, and a history in a lake",
+        ),
     ],
 )
 def test_a_history_that_no_first_load_can_read_is_refused(window: str, change: tuple[str, str], words: str) -> None:
