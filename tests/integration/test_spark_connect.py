@@ -176,6 +176,7 @@ def test_verbs_on_a_server_elsewhere_give_what_they_give_here(
         assert "RIVERTWICE_SHARED" in refusal(unseen, "reconcile", NAME)
 
 
+@pytest.mark.proves("guarantees.md#verbs-on-a-spark-connect-server")
 def test_a_server_that_lacks_something_is_refused_with_what_it_lacks(tmp_path: Path, broker: BrokerInfo) -> None:
     settings = stream_orders(tmp_path, broker, tmp_path)
     other = tmp_path / "python" / "rivertwice"
@@ -197,6 +198,7 @@ def test_a_server_that_lacks_something_is_refused_with_what_it_lacks(tmp_path: P
     assert command(settings, "reconcile", NAME)["gate"]["passed"]
 
 
+@pytest.mark.proves("guarantees.md#verbs-on-a-spark-connect-server")
 def test_a_server_that_dies_meanwhile_is_named_and_the_verb_can_be_repeated(tmp_path: Path, broker: BrokerInfo) -> None:
     settings = stream_orders(tmp_path, broker, tmp_path)
     with spark_connect(tmp_path / "server") as server:

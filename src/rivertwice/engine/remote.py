@@ -13,6 +13,7 @@ import uuid
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,7 +21,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pyspark.errors import PySparkException
 
 from rivertwice import __version__
-from rivertwice.core import ConfigError, Place, ServiceError, Settings, SparkVersion
+from rivertwice.core import ConfigError, KafkaSecurity, Place, ServiceError, Settings, SparkVersion
+from rivertwice.log import kafka
 from rivertwice.storage import open_store
 
 if TYPE_CHECKING:
@@ -197,7 +199,8 @@ def _look(session: Any, settings: Settings) -> list[tuple[str, str]]:
     """Return what the server lacks for a verb, each with its remedy."""
     problems: list[tuple[str, str]] = []
     try:
-        topic = session.read.format("kafka").option("kafka.bootstrap.servers", "127.0.0.1:9").option("subscribe", "t")
+        options = kafka.spark_options(replace(settings, bootstrap="127.0.0.1:9", kafka=KafkaSecurity()))
+        topic = session.read.format("kafka").options(**options).option("subscribe", "t")
         len(topic.load().columns)  # the server looks the source up, and reads nothing
     except PySparkException as error:
         if "DATA_SOURCE_NOT_FOUND" not in str(error.getCondition()) and "kafka" not in str(error).lower():
@@ -245,7 +248,7 @@ def _job_failed(error: BaseException) -> tuple[str, str]:
 
 def _ask_executor(session: Any, place: Place, name: str) -> tuple[str, str, str]:
     """Return Python, rivertwice's version, and the text of a file, as an executor finds them; the file's text is an error's if it has none."""
-    where, is_folder = str(place), isinstance(place, Path)
+    where, on_disk = str(place), isinstance(place, Path)
 
     def look(batches: Any) -> Any:
         import sys as there
@@ -262,7 +265,7 @@ def _ask_executor(session: Any, place: Place, name: str) -> tuple[str, str, str]
 
                 from rivertwice.storage import open_store as open_there
 
-                data = open_there(ThatPath(where) if is_folder else where).get(name)
+                data = open_there(ThatPath(where) if on_disk else where).get(name)
                 seen = "there is no such file" if data is None else data.decode()
             except ImportError as error:
                 seen = str(error)

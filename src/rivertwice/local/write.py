@@ -241,6 +241,7 @@ SETTINGS = """\
 # kafka_conn_id: kafka_prod # Airflow's connection that tasks of DAGs read Kafka's address and login from, in place of the above
 # aws_conn_id: lake # the same for S3
 # spark_master: local[*] # or spark://HOST:7077
+# spark_remote: sc://spark:15002 # archive, reconcile, backfill and try run there
 # home: .rivertwice # folder of all state
 # shared: s3://BUCKET/PREFIX # place of all data that outlives a host
 # savepoints: s3://BUCKET/PREFIX

@@ -42,7 +42,7 @@ class RowsQuery:
         shown = newest_rows(rows, limit, oldest=self.oldest)
         names = [name for name in shown.schema.names if name not in rows.table.kind.hidden]
         plain = [[json_value(row[name]) for name in names] for row in shown.to_pylist()]
-        explained = self.table in (SERVED, PROVISIONAL) and not definition.window.kind.has_newest_rows
+        explained = self.table in (SERVED, PROVISIONAL) and definition.window.start_column in names
         return RowsPage(
             table=rows.table.kind.name,
             tables={kind.name: kind.what for kind in KINDS},

@@ -53,6 +53,7 @@ def take(settings: Settings, table: LakeTable, end: int = 0) -> LakeHistory:
     return LakeHistory.take(settings, TOPIC, TOPIC_ID, table, FITTING, end)
 
 
+@pytest.mark.proves("guarantees.md#history-in-a-lake")
 def test_what_is_pinned_stays_whatever_becomes_of_the_table(settings: Settings, tmp_path: Path) -> None:
     place = tmp_path / "lake"
     for count in (3, 4):
@@ -76,6 +77,7 @@ def test_what_is_pinned_stays_whatever_becomes_of_the_table(settings: Settings, 
     assert take(settings, asked("delta", place, number=2), end=100).ranges == {0: (91, 100)}
 
 
+@pytest.mark.proves("guarantees.md#history-in-a-lake")
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=6), st.integers(-3, 30), st.data())
 def test_every_offset_is_one_row_of_one_file(counts: list[int], end: int, data: st.DataObject) -> None:
     files = [LakeFile(f"/lake/{n}", 10, count) for n, count in enumerate(counts)]
@@ -91,6 +93,7 @@ def test_every_offset_is_one_row_of_one_file(counts: list[int], end: int, data: 
     assert history.ranges == {0: (begin, end)}
 
 
+@pytest.mark.proves("guarantees.md#history-in-a-lake")
 def test_files_that_are_gone_or_were_written_over_are_told_apart_from_the_others(
     settings: Settings, tmp_path: Path
 ) -> None:
@@ -123,6 +126,7 @@ def refused(settings: Settings, table: LakeTable) -> str:
     return str(error.value)
 
 
+@pytest.mark.proves("guarantees.md#history-in-a-lake")
 def test_a_table_whose_rows_are_not_those_of_its_files_is_refused(settings: Settings, tmp_path: Path) -> None:
     schema = rows(0).schema
     vectors, mapped = tmp_path / "vectors", tmp_path / "mapped"

@@ -103,7 +103,7 @@ def test_every_offset_of_a_range_must_have_been_read_once():
         check_counts(BatchCounts(9, 0, 9, 0, 1), {0: (0, 10)}, 0)
 
 
-@pytest.mark.proves("guarantees.md#changelog")
+@pytest.mark.proves("failure-modes.md#failure-modes")
 @pytest.mark.parametrize(
     ("counts", "absent"),
     [
