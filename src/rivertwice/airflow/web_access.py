@@ -102,18 +102,22 @@ def readable_pipelines(
     """
     owners = {dag_id(verb, name): name for name in set(names) for verb in VERBS}
     stored = set(session.scalars(select(DagModel.dag_id).where(DagModel.dag_id.in_(owners))))
-    teams = DagModel.get_dag_id_to_team_name_mapping(sorted(stored), session=session) if _has_teams() else {}
     unparsed = set(owners.values()) - {owners[each] for each in stored}
     if not _has_teams():
         stored |= {dag_id(VERBS[0], name) for name in unparsed}
+    return {owners[each] for each in readable_dags(stored, user, session, method)}
+
+
+def readable_dags(dags: Iterable[str], user: Any, session: Session, method: Literal["GET", "POST"] = "GET") -> set[str]:
+    """Return those DAGs that the user may read, or start a run of; the auth manager is asked once for each team."""
+    asked = sorted(dags)
+    teams = DagModel.get_dag_id_to_team_name_mapping(asked, session=session) if asked and _has_teams() else {}
     by_team: dict[str | None, set[str]] = defaultdict(set)
-    for each in stored:
+    for each in asked:
         by_team[teams.get(each)].add(each)
-    manager = get_auth_manager()
-    readable: set[str] = set()
+    manager, readable = get_auth_manager(), set[str]()
     for team, ids in by_team.items():
-        allowed = manager.filter_authorized_dag_ids(dag_ids=ids, user=user, method=method, team_name=team)
-        readable |= {owners[each] for each in allowed}
+        readable |= manager.filter_authorized_dag_ids(dag_ids=ids, user=user, method=method, team_name=team)
     return readable
 
 

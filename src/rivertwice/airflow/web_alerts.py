@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.common.db.common import SessionDep
 from airflow.api_fastapi.core_api.security import GetUserDep
 from airflow.models.dag import DagModel
@@ -14,7 +13,7 @@ from sqlalchemy import select
 
 from rivertwice import acts
 from rivertwice.agent import Routes, alerts_of, load_routes
-from rivertwice.airflow.web_access import VERBS, PipelineDep, SettingsDep, ViewRoute
+from rivertwice.airflow.web_access import VERBS, PipelineDep, SettingsDep, ViewRoute, readable_dags
 from rivertwice.airflow.web_acts import Audited, read_audit
 from rivertwice.airflow.web_registry import (
     RUN,
@@ -64,11 +63,7 @@ def audit(one: PipelineDep, user: GetUserDep, session: SessionDep, settings: Set
     """Return who did what to a pipeline, newest first; of DAGs that the one who asks may read."""
     named = {dag_id(verb, one.name) for verb in VERBS}
     stored = set(session.scalars(select(DagModel.dag_id).where(DagModel.dag_id.in_(named))))
-    teams = DagModel.get_dag_id_to_team_name_mapping(sorted(stored), session=session)
-    readable: set[str] = set()
-    for team in {teams.get(each) for each in stored}:
-        own = {each for each in stored if teams.get(each) == team}
-        readable |= get_auth_manager().filter_authorized_dag_ids(dag_ids=own, user=user, method="GET", team_name=team)
+    readable = readable_dags(stored, user, session)
     return {"acts": read_audit(session, readable, registered(), alerts_of(settings).state(), one.name)}
 
 

@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.common.db.common import SessionDep
 from airflow.api_fastapi.core_api.security import GetUserDep
 from airflow.models.asset import AssetModel, DagScheduleAssetReference
-from airflow.models.dag import DagModel
 from airflow.models.dagrun import DagRun
 from fastapi import APIRouter
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from rivertwice.airflow.assets import reconciled_asset, served_asset, stream_asset
-from rivertwice.airflow.web_access import SettingsDep, ViewRoute, known_pipelines, readable_pipelines
+from rivertwice.airflow.web_access import SettingsDep, ViewRoute, known_pipelines, readable_dags, readable_pipelines
 from rivertwice.core import base_of, utc_now
 from rivertwice.read import draw_map
 
@@ -47,20 +45,11 @@ def _waiting(names: list[str], user: Any, session: Session) -> list[tuple[str, s
         .where(AssetModel.name.in_(sources))
         .order_by(DagScheduleAssetReference.dag_id, AssetModel.name)
     ).all()
-    dags = _readable({row.dag_id for row in found}, user, session)
+    dags = readable_dags({row.dag_id for row in found}, user, session)
     states = _newest_states(dags, session)
     return [
         (sources[row.name], row.name, row.dag_id, states.get(row.dag_id, "")) for row in found if row.dag_id in dags
     ]
-
-
-def _readable(dags: set[str], user: Any, session: Session) -> set[str]:
-    teams = DagModel.get_dag_id_to_team_name_mapping(sorted(dags), session=session) if dags else {}
-    allowed: set[str] = set()
-    for team in set(teams.values()) or {None}:
-        own = {each for each in dags if teams.get(each) == team}
-        allowed |= get_auth_manager().filter_authorized_dag_ids(dag_ids=own, user=user, method="GET", team_name=team)
-    return allowed
 
 
 def _newest_states(dags: Collection[str], session: Session) -> dict[str, str]:

@@ -41,14 +41,14 @@ class RowsQuery:
         rows, limit = self._rows(settings, definition), min(self.limit, MOST_ROWS)
         shown = newest_rows(rows, limit, oldest=self.oldest)
         names = [name for name in shown.schema.names if name not in rows.table.kind.hidden]
-        plain = [[json_value(row[name]) for name in names] for row in shown.to_pylist()]
+        values = shown.to_pylist()
         explained = self.table in (SERVED, PROVISIONAL) and definition.window.start_column in names
         return RowsPage(
             table=rows.table.kind.name,
             tables={kind.name: kind.what for kind in KINDS},
             columns=tuple(names),
-            rows=tuple(plain),
-            places=tuple(_place(definition, row) for row in shown.to_pylist()) if explained else (),
+            rows=tuple([json_value(row[name]) for name in names] for row in values),
+            places=tuple(_place(definition, row) for row in values) if explained else (),
             total=shown.num_rows if shown.num_rows < limit else rows.count(),
             status=rows.status.describe(),
         )
