@@ -71,7 +71,7 @@ REACTIONS: dict[FailureClass, Reaction] = {
     FailureClass.EXECUTOR_LOST: Reaction(
         Response.RESTART,
         6,
-        "an executor of the cluster was lost inside a batch; the next start computes the batch anew",
+        "an executor of the cluster was lost inside a batch; the next start computes the batch again",
     ),
     FailureClass.STORE: Reaction(Response.RESTART, 5, "a table or service could not be read or written"),
     FailureClass.CHECKPOINT: Reaction(

@@ -178,7 +178,7 @@ def copied_damage(savepoint: Savepoint) -> str:
     name = savepoint.manifest.pipeline
     return (
         "its files are what its manifest says, so the checkpoint was damaged before they were copied; do not build on it. A running "
-        f"stream soon writes its state anew: take and prove another (`rivertwice savepoint take {name}`). If that does not load "
+        f"stream soon writes its whole state again: take and prove another (`rivertwice savepoint take {name}`). If that does not load "
         f"either, stop the stream and put a proved savepoint in its place: `rivertwice savepoint fall-back {name} --yes`"
     )
 

@@ -369,7 +369,7 @@ def check_counts(
         message = (
             f"batch {batch} covers {covered - without} records, and Spark counted {counts.read} records, {counts.bad} of them bad and "
             f"{counts.accepted} accepted: an executor was lost inside the batch, its tasks ran again on another one, and both runs "
-            "were counted; nothing was committed: the agent starts the stream again, which computes the batch anew"
+            "were counted; nothing was committed: the agent starts the stream again, which computes the batch again"
         )
         raise ExecutorLostError(message)
     if counts.read != covered - without or counts.read != counts.bad + counts.accepted:

@@ -1,4 +1,4 @@
-"""Erase a value: plan what is affected, rewrite archive and tables, make state anew, forget the value.
+"""Erase a value: plan what is affected, rewrite archive and tables, make the state again, forget the value.
 
 1. Record the request, with the value, before anything changes.
 2. Extend the archive to the end of the log, so that a recompute reads none of the records from Kafka any more.
@@ -680,7 +680,7 @@ def _refuse_history(settings: Settings, topic: str) -> str | None:
         return None
     return (
         f"topic {topic} has a history in a lake, {history.text}, which is only read, so what it has would be computed again; erase the value in that "
-        "table with its own tools, and begin anew with its new snapshot: another topic, into which the log is copied without the value, and a "
+        "table with its own tools, and start again with its new snapshot: another topic, into which the log is copied without the value, and a "
         "pipeline of another name"
     )
 
