@@ -27,6 +27,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     NewTopic,
     OffsetSpec,
     ResourceType,
+    TopicDescription,
 )
 
 from rivertwice.core import (
@@ -395,7 +396,9 @@ def topic_exists(settings: Settings, topic: str) -> bool:
         return bool(names) and names <= set(admin(settings).list_topics(timeout=TIMEOUT).topics)
 
 
-def _describe_all(settings: Settings, topics: Sequence[str], client: AdminClient | None = None) -> dict[str, Any]:
+def _describe_all(
+    settings: Settings, topics: Sequence[str], client: AdminClient | None = None
+) -> dict[str, TopicDescription]:
     client = client or admin(settings)  # kept until the answer is there: a dropped client cancels its requests
     with _explained(settings, f"describing topic {', '.join(topics)}"):
         answers = client.describe_topics(TopicCollection(list(topics)), request_timeout=TIMEOUT)

@@ -78,10 +78,7 @@ def draw_map(settings: Settings, definitions: Iterable[Definition], refused: Ite
     Args:
         refused: names of those whose definition is not accepted.
     """
-    nodes = {
-        f"pipeline:{name}": MapNode(f"pipeline:{name}", "pipeline", name, BAD, "refused by lint", name, "now")
-        for name in refused
-    }
+    nodes = {each.id: each for each in (_broken(name, "refused by lint") for name in refused)}
     edges: dict[tuple[str, str], MapEdge] = {}
     for definition in definitions:
         try:
@@ -90,11 +87,9 @@ def draw_map(settings: Settings, definitions: Iterable[Definition], refused: Ite
             sinks = sinks_of(settings, base_of(definition.name)) if seen.facts.stream.serves else {}
             views = view_delivery(settings, base_of(definition.name), sinks)
         except (RivertwiceError, OSError, ValueError, KeyError) as error:
-            name = definition.name
-            log.warning("the map cannot show %s: %s", name, error)
-            nodes[f"pipeline:{name}"] = MapNode(
-                f"pipeline:{name}", "pipeline", name, BAD, "cannot be read", name, "now"
-            )
+            log.warning("the map cannot show %s: %s", definition.name, error)
+            broken = _broken(definition.name, "cannot be read")
+            nodes[broken.id] = broken
             continue
         for part in parts_of(definition, seen, [(sinks[view.sink], view) for view in views]):
             if isinstance(part, MapNode):
@@ -102,6 +97,10 @@ def draw_map(settings: Settings, definitions: Iterable[Definition], refused: Ite
             else:
                 edges[part.source, part.target] = part
     return FlowMap(tuple(nodes.values()), tuple(edges.values()))
+
+
+def _broken(name: str, state: str) -> MapNode:
+    return MapNode(f"pipeline:{name}", "pipeline", name, BAD, state, name, "now")
 
 
 def parts_of(
