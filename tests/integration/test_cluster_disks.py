@@ -1,4 +1,4 @@
-"""S42, S44: a cluster whose workers share no disk with the driver but the live checkpoint's; tables, archive, savepoints are on S3.
+"""S42, S44: a cluster whose workers share no disk with the driver but the live checkpoint's; tables, archive, savepoints are on a store.
 
 Each worker has a mount namespace of its own, with its own folder for temporary files and without the driver's project, cache
 and jars. So a path on the driver's disk that is handed to an executor fails the test.
@@ -15,9 +15,11 @@ from pathlib import Path
 import pytest
 
 from homes.project import REPOSITORY
+from lab.faults.azure_server import azurite_program
 from lab.faults.cases_backfill import closed_ms, plan_range, published, require_truth
-from lab.faults.cases_store import environment, on_store
+from lab.faults.cases_store import STORES, environment, on_store
 from lab.faults.events import BEGIN_MS
+from lab.faults.gcs_server import PROGRAM
 from lab.faults.lab import PIPELINE, Lab
 from lab.faults.processes import start_process
 from lab.faults.s3_server import why_not
@@ -61,13 +63,29 @@ def cluster_of_own_disks(lab: Lab, folder: Path) -> Iterator[SparkCluster]:
             yield cluster
 
 
-def test_executors_share_no_disk_with_the_driver_but_the_checkpoint_s(tmp_path: Path, kafka_settings: Settings) -> None:
-    if reason := why_not(REPOSITORY / ".build", tmp_path / "probe"):
+def why_no_server(store: str, folder: Path) -> str | None:
+    """Return why a store's server cannot run here, or None."""
+    build = REPOSITORY / ".build"
+    if store == "s3":
+        return why_not(build, folder)
+    is_there = azurite_program(build) if store == "azure" else PROGRAM.binary(build)
+    return (
+        None
+        if is_there
+        else f"the server of {store} is not installed: `make setup-dev` installs it where npm and Go are"
+    )
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_executors_share_no_disk_with_the_driver_but_the_checkpoint_s(
+    tmp_path: Path, kafka_settings: Settings, store: str
+) -> None:
+    if reason := why_no_server(store, tmp_path / "probe"):
         pytest.skip(reason)
     lab = Lab(kafka_settings, tmp_path / "lab", 42, pins={"max_offsets_per_trigger": 150})
     passed = False
     try:
-        with on_store(lab), cluster_of_own_disks(lab, tmp_path / "spark"):
+        with on_store(lab, store), cluster_of_own_disks(lab, tmp_path / "spark"):
             lab.produce(lab.next_plan(records=300, late_share=0.2))
             lab.run_to_end()
             savepoint = take(lab)
@@ -93,10 +111,10 @@ def test_executors_share_no_disk_with_the_driver_but_the_checkpoint_s(tmp_path: 
             assert published(lab, plan.id)
             rebuild_served(lab.home, lab.definition)
             assert prove_listed(lab).keys() == {savepoint.id}
-            judged = lab.judge()
-            assert (judged.lost, judged.duplicated, judged.wrong, judged.unexplained) == (0, 0, 0, 0), judged.findings
-            assert judged.rows > 0
             assert not (lab.settings.home / "cache").exists(), "the driver downloaded files that executors read"
-            passed = True
+        judged = lab.judge()
+        assert (judged.lost, judged.duplicated, judged.wrong, judged.unexplained) == (0, 0, 0, 0), judged.findings
+        assert judged.rows > 0
+        passed = True
     finally:
         lab.close(keep=not passed)
