@@ -9,6 +9,7 @@ import functools
 import hashlib
 import inspect
 import json
+import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -18,6 +19,7 @@ from urllib.parse import urlsplit
 
 import httpx
 from airflow.api_fastapi.app import get_auth_manager
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
 from airflow.api_fastapi.common.db.common import SessionDep
 from airflow.api_fastapi.core_api.security import GetUserDep
 from airflow.configuration import conf
@@ -37,6 +39,8 @@ from rivertwice.tasks import FoundDefinitions, dag_id, find_definitions
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+
+log = logging.getLogger(__name__)
 
 # The definitions of the project, loaded again only if one of their files changed: an open page asks every few seconds.
 
@@ -125,6 +129,17 @@ def _has_teams() -> bool:
     return bool(conf.getboolean("core", "multi_team", fallback=False))
 
 
+def is_authorized(user: Any, dag: str, method: Any, entity: DagAccessEntity) -> bool:
+    """Say whether a user may do something with a part of a DAG."""
+    details = DagDetails(id=dag, team_name=DagModel.get_team_name(dag))
+    return bool(get_auth_manager().is_authorized_dag(method=method, access_entity=entity, details=details, user=user))
+
+
+def may_start(user: Any, verb: str, name: str) -> bool:
+    """Say whether a user may start the DAG of a verb of a pipeline."""
+    return is_authorized(user, dag_id(verb, name), "POST", DagAccessEntity.RUN)
+
+
 def readable_definition(name: str, user: GetUserDep, session: SessionDep, settings: SettingsDep) -> Definition:
     """Return the definition of the pipeline, or version, in the path of a request.
 
@@ -147,7 +162,7 @@ PipelineDep = Annotated[Definition, Depends(readable_definition)]
 #
 # Content holds instants and no ages, so it stays the same while nothing happens.
 
-_HEADERS = {"Cache-Control": "no-store", "Vary": "Authorization, Cookie"}
+NOT_KEPT = {"Cache-Control": "no-store", "Vary": "Authorization, Cookie"}
 
 
 def answer(request: Request, content: Any) -> Response:
@@ -159,7 +174,7 @@ def answer(request: Request, content: Any) -> Response:
     """
     body = json.dumps(to_plain(content), ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
     tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
-    headers = _HEADERS | {"ETag": tag}
+    headers = NOT_KEPT | {"ETag": tag}
     if tag in _tags(request.headers.get("If-None-Match", "")):
         return Response(status_code=304, headers=headers)
     return Response(body, media_type="application/json", headers=headers)
@@ -311,6 +326,29 @@ def check_origin(headers: Mapping[str, str]) -> None:
     if headers.get("content-type", "").split(";")[0].strip().lower() != "application/json":
         message = "the body of the request is not application/json, so a form of another page could send it; nothing was started"
         raise RequestError(message)
+
+
+def page_secret() -> str:
+    """Return the secret that all API servers of one Airflow share."""
+    return str(conf.get("api", "secret_key"))
+
+
+def require_page(request: Request, user: GetUserDep) -> None:
+    """Check that a request comes from the page, with the login of the one who asks.
+
+    Raises:
+        HTTPException: 403, it does not.
+    """
+    try:
+        check_origin(request.headers)
+        check_token(page_secret(), str(user.get_id()), request.headers.get(HEADER))
+    except RequestError as error:
+        log.warning("refused %s for %s: %s", request.url.path[:200], user.get_name(), error)
+        raise HTTPException(403, str(error)) from None
+
+
+FromPage = Annotated[None, Depends(require_page)]
+"""Each route that does more than read asks for it, after the pipeline."""
 
 
 # What every answer of the cockpit says to the browser: run our own scripts, ask this server, be framed by it, and nothing else.

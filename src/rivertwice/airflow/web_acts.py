@@ -14,7 +14,6 @@ from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
 from airflow.api_fastapi.common.db.common import SessionDep
 from airflow.api_fastapi.core_api.security import GetUserDep
-from airflow.configuration import conf
 from airflow.models.dag import DagModel
 from airflow.models.dagrun import DagRun
 from airflow.models.hitl import HITLDetail
@@ -31,14 +30,14 @@ from rivertwice.airflow.web_access import (
     HEADER,
     LIFE_S,
     AirflowAsUser,
+    FromPage,
     PipelineDep,
     SettingsDep,
-    check_origin,
-    check_token,
     checked,
     detail_of,
     known_pipelines,
     make_token,
+    page_secret,
     readable_pipelines,
 )
 from rivertwice.airflow.web_registry import (
@@ -199,7 +198,7 @@ def me(user: GetUserDep, session: SessionDep, settings: SettingsDep) -> Me:
     names = sorted(readable_pipelines(known_pipelines(settings), user, session))
     known = known_pipelines(settings)
     may = {name: [act.name for act in _allowed(name, known[name].definition, user, session)] for name in names}
-    return Me(user.get_name(), make_token(_secret(), str(user.get_id())), HEADER, LIFE_S, may)
+    return Me(user.get_name(), make_token(page_secret(), str(user.get_id())), HEADER, LIFE_S, may)
 
 
 @router.get("/p/{name}/acts")
@@ -210,7 +209,7 @@ def acts(one: PipelineDep, user: GetUserDep, session: SessionDep) -> dict[str, l
 
 @router.post("/p/{name}/acts/{act}")
 async def perform(
-    one: PipelineDep, act: str, body: ActBody, request: Request, user: GetUserDep, settings: SettingsDep
+    one: PipelineDep, _: FromPage, act: str, body: ActBody, request: Request, user: GetUserDep, settings: SettingsDep
 ) -> dict[str, Any]:
     """Do an act as the person who asks.
 
@@ -219,12 +218,6 @@ async def perform(
             refused; 409, it cannot be done now.
     """
     by = str(user.get_name())
-    try:
-        check_origin(request.headers)
-        check_token(_secret(), str(user.get_id()), request.headers.get(HEADER))
-    except RequestError as error:
-        log.warning("refused the act %s of %s for %s: %s", act[:60], one.name, by, error)
-        raise HTTPException(403, str(error)) from None
     known = registered().get(act)
     if known is None or not _does(known, one):
         raise HTTPException(404, f"there is no act {act[:60]!r}; it has: {', '.join(sorted(registered()))}")
@@ -289,11 +282,6 @@ def _authorized(act: Act, dag: str, team: str | None, user: Any) -> bool:
             method="PUT", access_entity=DagAccessEntity.HITL_DETAIL, details=details, user=user
         )
     return manager.is_authorized_dag(method="POST", access_entity=DagAccessEntity.RUN, details=details, user=user)
-
-
-def _secret() -> str:
-    """Return the secret that all API servers of one Airflow share."""
-    return str(conf.get("api", "secret_key"))
 
 
 # Actions of people: the runs of a pipeline's DAGs that a person started, and the answers that a person gave, newest first.

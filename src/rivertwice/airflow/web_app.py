@@ -9,7 +9,16 @@ from fastapi import APIRouter, FastAPI, HTTPException, Query
 from fastapi.responses import FileResponse
 from fastapi.staticfiles import StaticFiles
 
-from rivertwice.airflow import web_acts, web_alerts, web_correctness, web_health, web_map, web_overview, web_timelines
+from rivertwice.airflow import (
+    web_acts,
+    web_alerts,
+    web_correctness,
+    web_health,
+    web_map,
+    web_overview,
+    web_query,
+    web_timelines,
+)
 from rivertwice.airflow.report_data import find_report
 from rivertwice.airflow.web_access import PipelineDep, SecureHeaders, SettingsDep, ViewRoute
 from rivertwice.core import ConfigError, DefinitionError, RequestError, RivertwiceError
@@ -55,6 +64,7 @@ _ROUTERS = (
     web_map.router,
     web_health.router,
     web_correctness.router,
+    web_query.router,
     web_timelines.router,
     web_acts.router,
     web_alerts.router,

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from airflow.api_fastapi.common.db.common import SessionDep
+from airflow.api_fastapi.core_api.security import GetUserDep
 from airflow.models.dagrun import DagRun
 from airflow.models.xcom import XComModel
 from fastapi import APIRouter, Depends, Query
@@ -24,7 +25,7 @@ from sqlalchemy.orm import Session
 from starlette.background import BackgroundTask
 
 from rivertwice import acts
-from rivertwice.airflow.web_access import PipelineDep, SettingsDep, ViewRoute
+from rivertwice.airflow.web_access import PipelineDep, SettingsDep, ViewRoute, may_start
 from rivertwice.airflow.web_registry import page_act, register
 from rivertwice.core import parse_instant, utc_now
 from rivertwice.read import (
@@ -169,6 +170,8 @@ def cell(
 
 
 def asked_rows(
+    one: PipelineDep,
+    user: GetUserDep,
     table: Annotated[str, Query(max_length=40)] = "served",
     start: From = None,
     end: Until = None,
@@ -176,8 +179,9 @@ def asked_rows(
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     order: Annotated[str, Query(max_length=10)] = "newest",
 ) -> RowsQuery:
-    """Return which rows are asked for."""
-    return RowsQuery(table, _instant(start), _instant(end), key or None, limit, order == "oldest")
+    """Return which rows are asked for, with the records' own values if the one who asks may decide about them."""
+    raw = may_start(user, acts.OPERATE, one.name)
+    return RowsQuery(table, _instant(start), _instant(end), key or None, limit, order == "oldest", raw)
 
 
 RowsDep = Annotated[RowsQuery, Depends(asked_rows)]

@@ -7,11 +7,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from airflow.api_fastapi.app import get_auth_manager
-from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 from airflow.api_fastapi.common.db.common import SessionDep
 from airflow.api_fastapi.core_api.security import GetUserDep
-from airflow.models.dag import DagModel
 from airflow.models.hitl import HITLDetail
 from airflow.models.taskinstance import TaskInstance
 from airflow.utils.state import TaskInstanceState
@@ -20,7 +18,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from rivertwice import acts
-from rivertwice.airflow.web_access import PipelineDep, SettingsDep, ViewRoute
+from rivertwice.airflow.web_access import PipelineDep, SettingsDep, ViewRoute, is_authorized, may_start
 from rivertwice.airflow.web_registry import RUN, Act, Answer, Field, page_act, register
 from rivertwice.core import RivertwiceError, utc_now
 from rivertwice.read import (
@@ -127,7 +125,7 @@ def savepoints(one: PipelineDep, settings: SettingsDep) -> object:
 def versions(one: PipelineDep, settings: SettingsDep, user: GetUserDep, session: SessionDep) -> object:
     """Return the open versions side by side, and what a run of `operate__P` asks a person, if one waits."""
     dag = dag_id(acts.OPERATE, one.name)
-    asks = _question(session, dag) if _may(user, dag, "GET", DagAccessEntity.HITL_DETAIL) else None
+    asks = _question(session, dag) if is_authorized(user, dag, "GET", DagAccessEntity.HITL_DETAIL) else None
     return VersionsPage(describe_versions(settings, one.name, utc_now()), asks)
 
 
@@ -136,7 +134,7 @@ def dead_letters(one: PipelineDep, settings: SettingsDep, user: GetUserDep, stat
     """Return counts of all dead letters, and a sample of those in a state, of a kind; values only for users who may decide about them."""
     if state not in ("", *_STATES):
         raise HTTPException(400, f"state {state[:40]!r} is not one of {', '.join(_STATES)}")
-    values = _may_start(user, "operate", one.name)
+    values = may_start(user, "operate", one.name)
     return describe_letters(settings.pipeline(one.name), state=state or None, reason=kind or None, values=values)
 
 
@@ -147,7 +145,7 @@ def letter(one: PipelineDep, settings: SettingsDep, user: GetUserDep, place: str
     Raises:
         HTTPException: 404, no dead letter is at the place.
     """
-    values = _may_start(user, "operate", one.name)
+    values = may_start(user, "operate", one.name)
     try:
         return describe_one(settings.pipeline(one.name), place, one, values=values)
     except RivertwiceError as error:
@@ -226,14 +224,5 @@ def _require_start(user: Any, verb: str, name: str) -> None:
     Raises:
         HTTPException: 403, they may not.
     """
-    if not _may_start(user, verb, name):
+    if not may_start(user, verb, name):
         raise HTTPException(403, f"{user.get_name()} may not start {dag_id(verb, name)}; ask for that right in Airflow")
-
-
-def _may_start(user: Any, verb: str, name: str) -> bool:
-    return _may(user, dag_id(verb, name), "POST", DagAccessEntity.RUN)
-
-
-def _may(user: Any, dag: str, method: Any, entity: DagAccessEntity) -> bool:
-    details = DagDetails(id=dag, team_name=DagModel.get_team_name(dag))
-    return bool(get_auth_manager().is_authorized_dag(method=method, access_entity=entity, details=details, user=user))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Sequence
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -64,7 +63,7 @@ def cell_text(value: Any) -> str:
 
 
 def plain_rows(rows: pa.Table) -> list[Row]:
-    """Return rows as JSON can hold them; names of columns that occur twice get a number, whole decimals are numbers."""
+    """Return rows as JSON can hold them; whole decimals are numbers."""
     from rivertwice.timeline import json_value
 
     def plain(value: Any) -> Any:
@@ -72,19 +71,9 @@ def plain_rows(rows: pa.Table) -> list[Row]:
             return int(value)
         return json_value(value)
 
-    names = distinct(rows.schema.names)
     columns = [rows.column(place).to_pylist() for place in range(rows.num_columns)]
+    names = rows.schema.names
     return [{name: plain(value) for name, value in zip(names, row, strict=True)} for row in zip(*columns, strict=True)]
-
-
-def distinct(names: Sequence[str]) -> list[str]:
-    """Return names of which each occurs once: the second `n` becomes `n_2`."""
-    seen: dict[str, int] = {}
-    made = []
-    for name in names:
-        seen[name] = seen.get(name, 0) + 1
-        made.append(name if seen[name] == 1 else f"{name}_{seen[name]}")
-    return made
 
 
 def parse_key(text: str | None) -> Row | None:
@@ -414,7 +403,7 @@ def query(frame: Frame, sql: str | None, views: bool, limit: int, require_curren
 
 
 def _list_views(frame: Frame) -> None:
-    from rivertwice.read import describe_views
+    from rivertwice.read import QueryBounds
 
     listed = [
         {
@@ -423,7 +412,7 @@ def _list_views(frame: Frame) -> None:
             "what": view.kind.what,
             "columns": {field.name: str(field.type) for field in rows.table.files.schema},
         }
-        for view, rows in describe_views(frame.settings)
+        for view, rows in QueryBounds().describe_views(frame.settings)
     ]
 
     def text() -> str:

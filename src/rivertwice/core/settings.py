@@ -75,6 +75,7 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("RIVERTWICE_AGENT_CA", "PEM file of the authorities that sign its certificate", "those of the system"),
     Variable("RIVERTWICE_SPARK_UI", "`on`: drivers show Spark's own UI, which has no login, on a free port of the addresses they listen on",
              "`off`"),
+    Variable("RIVERTWICE_QUERY", "`on`, for Airflow's API server: users with the permission ask with SQL in the page, in processes beside it", "`off`"),
     Variable("RIVERTWICE_ENGINE", "`off`: each verb starts its own Spark, as with `--cold`, instead of using the home's warm engine", "`on`"),
     Variable("RIVERTWICE_ALERTS", "file with the routes of alerts", "`alerts.yaml` of the project, if there is one", "alerts"),
     Variable("RIVERTWICE_ALERT_WEBHOOK", "address that gets every alert; a route for a home without a file of routes", "none"),
@@ -355,6 +356,7 @@ class Settings:
         aws_connection: the same for S3.
         engine: whether verbs run in the home's warm engine (`rivertwice.engine.warm`) where they can.
         spark_ui: whether drivers show Spark's own UI, on the addresses that they listen on.
+        query: whether the page runs SQL.
         metrics: host and port where the agent serves its figures for Prometheus; None: nowhere.
         listen: host and port where the agent answers Airflow's workers on other hosts; None: nowhere.
         listen_certificate: PEM file with its key and certificates.
@@ -377,12 +379,13 @@ class Settings:
     kafka_connection: str | None = None
     aws_connection: str | None = None
     spark_ui: bool = False
+    query: bool = False
     engine: bool = True
     spark_remote: str | None = None
 
     @classmethod
     def from_env(cls, env: Mapping[str, str] | None = None) -> Settings:
-        """Read RIVERTWICE_PROJECT, _HOME, _BOOTSTRAP, _SPARK_MASTER, _SPARK_REMOTE, _SAVEPOINTS, _SHARED, _LEASES, _ALERTS, _VERDICTS_KEPT, _DOWNLOADS, _METRICS, _KAFKA_CONN_ID, _AWS_CONN_ID, _SPARK_UI, _ENGINE and _KAFKA_*.
+        """Read RIVERTWICE_PROJECT, _HOME, _BOOTSTRAP, _SPARK_MASTER, _SPARK_REMOTE, _SAVEPOINTS, _SHARED, _LEASES, _ALERTS, _VERDICTS_KEPT, _DOWNLOADS, _METRICS, _KAFKA_CONN_ID, _AWS_CONN_ID, _SPARK_UI, _QUERY, _ENGINE and _KAFKA_*.
 
         What no variable says, `rivertwice.yaml` of the project may (`core.settings`).
 
@@ -415,6 +418,7 @@ class Settings:
             kafka_connection=env.get("RIVERTWICE_KAFKA_CONN_ID") or None,
             aws_connection=env.get("RIVERTWICE_AWS_CONN_ID") or None,
             spark_ui=_on(env, "RIVERTWICE_SPARK_UI", "off"),
+            query=_on(env, "RIVERTWICE_QUERY", "off"),
             engine=_on(env, "RIVERTWICE_ENGINE", "on"),
             spark_remote=require_remote(env["RIVERTWICE_SPARK_REMOTE"]) if env.get("RIVERTWICE_SPARK_REMOTE") else None,
         )
@@ -457,7 +461,11 @@ class Settings:
 
     @property
     def _switches(self) -> Sequence[tuple[str, str, bool]]:
-        return ("RIVERTWICE_SPARK_UI", "on", self.spark_ui), ("RIVERTWICE_ENGINE", "off", not self.engine)
+        return (
+            ("RIVERTWICE_SPARK_UI", "on", self.spark_ui),
+            ("RIVERTWICE_QUERY", "on", self.query),
+            ("RIVERTWICE_ENGINE", "off", not self.engine),
+        )
 
     @property
     def project_file(self) -> Path:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rivertwice.read.newest import newest_rows
     from rivertwice.read.overview import NowView, describe_row, describe_summary, view_now
     from rivertwice.read.project import Project, open_project
-    from rivertwice.read.query import describe_views, run_query
+    from rivertwice.read.query import QueryBounds, run_query
     from rivertwice.read.results_page import view_results
     from rivertwice.read.rows_page import RowsQuery
     from rivertwice.read.savepoints import describe_savepoints

@@ -123,20 +123,23 @@ _ABSENT = {
 }
 
 
-def find_rows(settings: Settings, name: str, table: str = SERVED, *, require_current: bool = False) -> Rows:
+def find_rows(
+    settings: Settings, name: str, table: str = SERVED, *, require_current: bool = False, raw: bool = True
+) -> Rows:
     """Return the rows of a pipeline's table, of which nothing is read yet.
 
     A pipeline's own name means the version that serves; `NAME@v2` means that version, also while another one serves.
 
     Args:
         require_current: refuse rows that do not show all that is committed.
+        raw: with the columns of records' own values (`Kind.raw`).
 
     Raises:
         RequestError: there is no such pipeline or table, the table has not been written yet, or it is not current.
     """
     settings.known_pipeline(name)
     kind = kind_named(table)
-    rows = open_rows(settings, name, kind)
+    rows = open_rows(settings, name, kind, raw=raw)
     if rows is None:
         why = _ABSENT.get(kind.name, "nothing was written to it yet").format(name=name)
         message = f"{name} has no {kind.name.replace('-', ' ')}: {why}"
@@ -146,8 +149,8 @@ def find_rows(settings: Settings, name: str, table: str = SERVED, *, require_cur
     return rows
 
 
-def open_rows(settings: Settings, name: str, kind: Kind) -> Rows | None:
-    """Return the rows of a table, or None if it does not exist."""
+def open_rows(settings: Settings, name: str, kind: Kind, *, raw: bool = True) -> Rows | None:
+    """Return the rows of a table, with or without the columns of records' own values, or None if it does not exist."""
     home = settings.pipeline(name)
     serving = serving_by_stamp(home)
     if name == base_of(name):
@@ -158,7 +161,7 @@ def open_rows(settings: Settings, name: str, kind: Kind) -> Rows | None:
         return None
     has_stamp = kind.name in (SERVED, PROVISIONAL)
     status = status_of(home, kind.name, place, handle, has_stamp=has_stamp)
-    files = TableFiles(handle)
+    files = TableFiles(handle, () if raw else kind.raw)
     scope, status = _scope(home, kind, files, status)
     definition = head_definition(home)
     start = WINDOW_START if definition is None else definition.window.start_column

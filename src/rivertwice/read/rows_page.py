@@ -23,7 +23,11 @@ MOST_IN_FILE = 200_000
 
 @dataclass(frozen=True)
 class RowsQuery:
-    """Which rows of a pipeline: of which table, in which range of time, with which values, how many, newest or oldest first."""
+    """Which rows of a pipeline: of which table, in which range of time, with which values, how many, newest or oldest first.
+
+    Attributes:
+        raw: with the columns of records' own values (`Kind.raw`).
+    """
 
     table: str = SERVED
     start: datetime | None = None
@@ -31,6 +35,7 @@ class RowsQuery:
     key: str | None = None
     limit: int = 50
     oldest: bool = False
+    raw: bool = False
 
     def read(self, settings: Settings, definition: Definition) -> RowsPage:
         """Return the rows; only files that can have some of them are read.
@@ -51,6 +56,7 @@ class RowsQuery:
             places=tuple(_place(definition, row) for row in values) if explained else (),
             total=shown.num_rows if shown.num_rows < limit else rows.count(),
             status=rows.status.describe(),
+            withheld=rows.table.withheld,
         )
 
     def write(self, settings: Settings, definition: Definition, target: Path) -> None:
@@ -72,7 +78,9 @@ class RowsQuery:
         export_rows(rows, target)
 
     def _rows(self, settings: Settings, definition: Definition) -> Rows:
-        return find_rows(settings, definition.name, self.table).choose(self.start, self.end, parse_cell_key(self.key))
+        return find_rows(settings, definition.name, self.table, raw=self.raw).choose(
+            self.start, self.end, parse_cell_key(self.key)
+        )
 
 
 @dataclass(frozen=True)
@@ -84,6 +92,7 @@ class RowsPage:
         places: of each row the window and key by which it is explained; empty: rows of this table are not.
         total: rows that fit what was asked for; None: not known.
         status: which batch they are of.
+        withheld: which columns the one who asks may not see; empty: none.
     """
 
     table: str
@@ -93,6 +102,7 @@ class RowsPage:
     places: tuple[tuple[str, str], ...]
     total: int | None
     status: str
+    withheld: str
 
 
 def _place(definition: Definition, row: Mapping[str, Any]) -> tuple[str, str]:

@@ -78,10 +78,10 @@ class DataFile:
 class TableFiles:
     """The files of one version of a table."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        """Read the list of files from the log."""
+    def __init__(self, snapshot: Snapshot, without: Collection[str] = ()) -> None:
+        """Read the list of files from the log; the rows have no column that is named in `without`."""
         self.place = snapshot.place
-        self.schema = snapshot.schema
+        self.schema = pa.schema([column for column in snapshot.schema if column.name not in without])
         self._partition_columns = snapshot.partition_columns
         self._actions = snapshot.actions()
 

@@ -31,6 +31,7 @@ class Kind:
         scope: which rows count.
         batch: the columns with a row's timeline and batch, where the scope is the path.
         hidden: columns that people are not shown unless they name them.
+        raw: columns with a record's own values; the page shows them only to users who may decide about the record.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Kind:
     scope: Scope = Scope.ALL
     batch: tuple[str, str] = ("_timeline", "_batch")
     hidden: tuple[str, ...] = ()
+    raw: tuple[str, ...] = ()
 
     @property
     def view(self) -> str:
@@ -111,6 +113,7 @@ KINDS = (
         "record_time",
         Scope.PATH,
         hidden=_OF_RECORD,
+        raw=("key", "value", "headers"),
     ),
     Kind(
         "late-rows",
@@ -119,9 +122,16 @@ KINDS = (
         "window_start",
         Scope.PATH,
         hidden=_OF_RECORD,
+        raw=("fields",),
     ),
     Kind("sequence", "a head move or a publication", lambda home: home.tables.sequence, "created_at"),
-    Kind("amendments", "a decision about a dead letter", lambda home: home.tables.amendments, "created_at"),
+    Kind(
+        "amendments",
+        "a decision about a dead letter",
+        lambda home: home.tables.amendments,
+        "created_at",
+        raw=("value",),
+    ),
 )
 BY_NAME = {kind.name: kind for kind in KINDS}
 

@@ -107,6 +107,14 @@ class ResultTable:
         """The columns that are shown if none are named."""
         return [name for name in self.files.schema.names if name not in OWN_COLUMNS]
 
+    @property
+    def withheld(self) -> str:
+        """Which columns with a record's own values are not here, and who gets them; empty: none."""
+        names = [name for name in self.kind.raw if name not in self.files.schema.names]
+        stored = [name for name in names if name in self.handle.schema.names]
+        who = f"users with the permission to start operate__{self.pipeline}"
+        return f"{', '.join(stored)} of {self.kind.name} of {self.pipeline}: only for {who}" if stored else ""
+
 
 @dataclass(frozen=True)
 class Rows:
