@@ -35,7 +35,7 @@ from rivertwice.storage.local import replace_json
 from rivertwice.storage.table import Table
 from rivertwice.timeline.digest import key_text
 from rivertwice.timeline.judgements import Increment
-from rivertwice.timeline.ledger import LEDGER_KEY, append_ledger
+from rivertwice.timeline.ledger import LEDGER_KEY, append_ledger, read_ledger
 from rivertwice.timeline.sequence import last_seq, move_head, publish, read_sequence
 from rivertwice.timeline.served import rebuild_served
 from rivertwice.timeline.serving import Publication
@@ -131,6 +131,22 @@ def fill(settings: Settings, name: str, past: Past) -> None:
         base = _reconcile(home, bundle, past, past.closed, late, base, past.closed - past.unrepaired, again=rest)
     rebuild_served(home, bundle.definition)
     keep_up(home, now=FIRST + timedelta(days=past.days), verdicts_kept=timedelta(days=3650))
+
+
+def add_letter(settings: Settings, name: str, value: bytes) -> None:
+    """Add a dead letter of the first batch to a past."""
+    home = settings.pipeline(name)
+    first = read_ledger(home)[0]
+    row = {
+        "_format": 1,
+        "_timeline": first.timeline,
+        "_batch": first.batch,
+        "reason": "json",
+        "detail": "",
+        "topic": TOPIC,
+    }
+    row |= {"topic_id": "id", "partition": 0, "offset": 1, "record_time": FIRST, "key": None, "headers": None}
+    Table(home.tables.dead_letters).append(pa.Table.from_pylist([{**row, "value": value}]))
 
 
 def _rows(past: Past, day: int, missing: Sequence[tuple[int, str]]) -> pa.Table:

@@ -36,6 +36,7 @@ HOSTILE = '<img src=x onerror="document.title=1"> is text'
 def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
     """An Airflow over a pipeline with eight days behind it, one that has never run, and one that is refused; it has a viewer, too."""
     made = make_past(tmp_path_factory.mktemp("cockpit"), Past(days=8, keys=4), (PIPELINE,))
+    made = replace(made, query=True)
     for name in (OTHER, BROKEN):
         write_definition(made.definitions / name, FLIGHTS)
         rename(made, FLIGHTS.name, name)
@@ -244,6 +245,55 @@ def test_rows_are_chosen_by_window_and_key_explained_and_given_as_a_file(setting
     with pytest.raises(httpx.HTTPStatusError) as refused:
         data_of(settings, f"p/{PIPELINE}/rows", table="passwords")
     assert refused.value.response.status_code == 400
+
+
+@pytest.mark.proves("howto-cockpit.md#ask-with-sql")
+def test_sql_is_asked_by_keyboard_refused_with_its_place_and_given_as_a_file(
+    settings: Settings, browser: Browser
+) -> None:
+    with page_of(browser, settings, f"/rivertwice/#/p/{PIPELINE}/rows?limit=20", user="vera") as page:
+        page.get_by_text("Ask with SQL").click()
+        statement = page.get_by_label("Statement")
+        expect(statement).to_have_value(re.compile(f"FROM {PIPELINE}\nORDER BY window_start DESC"))
+        statement.press("Control+Enter")
+        table = page.get_by_role("table", name="rows of the query")
+        expect(table.get_by_role("row")).to_have_count(51)
+        expect(table.get_by_role("columnheader", name="window_start")).to_contain_text("TIMESTAMPTZ")
+        with page.expect_response(lambda answer: answer.url.endswith("/query")) as answered:
+            page.get_by_role("button", name="csv").click()
+        assert answered.value.headers["content-disposition"] == f'attachment; filename="{PIPELINE}-query.csv"'
+        statement.fill(f"SELECT window_strat\nFROM {PIPELINE}")
+        statement.press("Meta+Enter")
+        refused = page.get_by_label("Why it was refused")
+        expect(refused).to_contain_text('Candidate bindings: "window_start"')
+        assert (axe_findings(page), sideways(page)) == ([], 0)
+        statement.fill("SELECT count(*) FROM range(1000000) a, range(1000000) b")
+        statement.press("Control+Enter")
+        page.get_by_role("button", name="Stop").click()
+        expect(refused).to_have_text("The query was stopped.")
+        statement.fill(
+            f"SELECT p.window_start, p.k, p.n, v.verdict\nFROM {PIPELINE} p\n"
+            f"JOIN {PIPELINE}__verdicts v ON v.window_start = p.window_start AND v.key = '{{\"k\": \"' || p.k || '\"}}'\n"
+            "WHERE v.verdict <> 'AGREES'\nORDER BY ALL"
+        )
+        page.get_by_role("button", name="Run").click()
+        expect(table.get_by_role("cell", name="LATE").first).to_be_visible()
+        page.get_by_text("Views and their columns").click()
+        for width in WIDTHS:
+            for scheme in ("light", "dark"):
+                page.set_viewport_size({"width": width, "height": 900})
+                page.emulate_media(color_scheme=scheme)
+                page.evaluate("scrollTo(0, 0)")
+                assert (axe_findings(page), sideways(page)) == ([], 0), (width, scheme)
+                picture(page, f"sql-{width}-{scheme}")
+        page.get_by_role("tab", name="Now", exact=True).click()
+        page.get_by_role("tab", name="Rows").click()
+        expect(statement).to_have_value(re.compile("ORDER BY ALL"))
+        assert "SELECT" not in page.url
+        statement.fill(f"SELECT window_start, k, n FROM {PIPELINE} LIMIT 2")
+        statement.press("Control+Enter")
+        table.get_by_role("link", name="explain row 1", exact=True).click()
+        expect(page).to_have_url(re.compile(f"#/p/{PIPELINE}/correctness\\?window=2026-"))
 
 
 def test_the_report_of_a_run_is_shown_above_the_parts(settings: Settings, browser: Browser) -> None:

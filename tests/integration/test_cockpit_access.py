@@ -7,6 +7,7 @@ import json
 import re
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ ROUTES = {
     ("GET", "/api/p/{name}/preview/{act}"): PREVIEW,
     ("GET", "/api/p/{name}/preview/discard"): PREVIEW,
     ("POST", "/api/p/{name}/acts/{act}"): ACT,
+    ("POST", "/api/p/{name}/query"): ACT,
 }
 """Who may ask for a route: everybody, whoever is logged in, whoever may act (a preview of an act, too). All others are of a pipeline that one may read."""
 MAY_READ = {
@@ -62,6 +64,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
     """An Airflow with two teams over three pipelines that have never run: one of each team, and one of nobody."""
     folder = tmp_path_factory.mktemp("teams")
     made = make_project(folder, dict.fromkeys((BLUE, RED, NOBODYS), FLIGHTS), links=("plugins", "expectations"))
+    made = replace(made, query=True)
     rename(made, "flight_delays", RED)
     rename(made, "flight_delays", NOBODYS)
     bundles = [_bundle(folder, "blue", BLUE), _bundle(folder, "red", RED), _bundle(folder, None, NOBODYS)]
@@ -236,7 +239,7 @@ def test_an_act_is_a_run_of_airflow_in_the_persons_name_once(settings: Settings)
     ({"headers": {"X-Rivertwice-CSRF": "made.up.token"}}, 403, "was not made by this server"),
     ({"headers": {"Sec-Fetch-Site": "cross-site"}}, 403, "comes from another page"),
     ({"headers": {"Origin": "https://evil.example"}}, 403, "comes from https://evil.example"),
-    ({"headers": {"Content-Type": "text/plain"}}, 422, ""),
+    ({"headers": {"Content-Type": "text/plain"}}, 403, "is not application/json"),
 ])  # fmt: skip
 def test_an_act_that_is_not_confirmed_or_not_of_the_page_is_refused(
     settings: Settings, changes: dict[str, Any], status: int, says: str
@@ -245,6 +248,22 @@ def test_an_act_that_is_not_confirmed_or_not_of_the_page_is_refused(
     refused = act(settings, "ursula", BLUE, "repair", **changes)
     assert (refused.status_code, says in refused.text) == (status, True), refused.text
     assert client(settings).runs(f"backfill__{BLUE}") == before
+
+
+@pytest.mark.proves("security.md#sql-in-the-page")
+@pytest.mark.parametrize(("user", "own", "read", "says"), [
+    ("rita", RED, BLUE, f"there is no view '{BLUE}'"), ("rita", RED, RED, "has no rows"), ("nina", NOBODYS, RED, "there is no view"),
+    ("vera", BLUE, NOBODYS, "has no rows"), ("olaf", BLUE, RED, "has no rows"),
+])  # fmt: skip
+def test_a_query_reads_the_views_of_ones_own_teams(
+    settings: Settings, user: str, own: str, read: str, says: str
+) -> None:
+    token = ask(settings, user, "GET", "/api/me").json()["csrf"]
+    headers, body = {"X-Rivertwice-CSRF": token}, {"sql": f"SELECT * FROM {read}"}
+    answered = ask(settings, user, "POST", f"/api/p/{own}/query", json=body, headers=headers)
+    assert (answered.status_code, says in answered.text) == (400, True), answered.text
+    others = ask(settings, user, "GET", f"/api/p/{own}/query").json()["others"]
+    assert sorted([own, *others]) == sorted(MAY_READ[user])
 
 
 def test_another_persons_token_is_refused(settings: Settings) -> None:

@@ -21,7 +21,7 @@ from rivertwice.airflow.web_access import NOT_KEPT, FromPage, PipelineDep, Setti
 from rivertwice.core import RequestError, RivertwiceError, ServiceError, base_of
 from rivertwice.read import QueryBounds
 
-PERMISSION = "rivertwice SQL"
+PERMISSION = "Rivertwice SQL"
 """The custom view of Airflow's auth manager whose reading is the permission to ask."""
 MOST_ROWS = 1_000
 MOST_TEXT = 20_000
@@ -72,6 +72,7 @@ class QueryPage:
     others: tuple[str, ...] = ()
     seconds: float = SECONDS
     rows: int = MOST_ROWS
+    memory_mib: int = MEMORY >> 20
 
 
 def why_not(user: GetUserDep, settings: SettingsDep) -> str:

@@ -19,13 +19,11 @@ import pyarrow.parquet as pq
 import pytest
 import uvicorn
 
-from homes.cockpit import Past, make_past
-from homes.ledger import NOW
+from homes.cockpit import Past, add_letter, make_past
 from rivertwice.core.settings import Settings
 from rivertwice.definition.definition import load_definition
 from rivertwice.read.query import REFUSED_FUNCTIONS
 from rivertwice.read.query_process import environment
-from rivertwice.storage.table import Table
 from running.waiting import wait_for
 
 pytestmark = [pytest.mark.airflow, pytest.mark.long, pytest.mark.filterwarnings("ignore")]
@@ -54,14 +52,6 @@ class Box:
         return httpx.get(f"{self.url}/api/p/{MINE}/query", trust_env=False, timeout=10)
 
 
-def add_letter(settings: Settings, pipeline: str) -> None:
-    home = settings.pipeline(pipeline)
-    path = Table(home.tables.ledger).read(columns=["timeline", "batch"]).to_pylist()[0]
-    row = {"_format": 1, "_timeline": path["timeline"], "_batch": path["batch"], "reason": "json", "detail": "", "topic": "flights"}
-    row |= {"topic_id": "id", "partition": 0, "offset": 1, "record_time": NOW, "key": None, "headers": None, "value": LETTER}
-    Table(home.tables.dead_letters).append(pa.Table.from_pylist([row]))
-
-
 @pytest.fixture(scope="module")
 def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
     from airflow.api_fastapi.app import create_auth_manager
@@ -77,7 +67,7 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
     (folder / "secret.csv").write_text(SECRET)
     pq.write_table(pa.table({"secret": [SECRET]}), folder / "secret.parquet")
     settings = replace(make_past(folder / "home", Past(days=2, keys=2), (MINE, THEIRS)), query=True)
-    add_letter(settings, MINE)
+    add_letter(settings, MINE, LETTER)
     user = SimpleAuthManagerUser(username="vera", role="viewer")
     definition = load_definition(settings.definitions / MINE)
     with pytest.MonkeyPatch.context() as patched:
@@ -98,7 +88,11 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
 
 
 def processes() -> list[list[str]]:
-    return [each.cmdline() for each in psutil.Process().children(recursive=True) if "query_process" in " ".join(each.cmdline())]
+    return [
+        each.cmdline()
+        for each in psutil.Process().children(recursive=True)
+        if "query_process" in " ".join(each.cmdline())
+    ]
 
 
 def files(folder: Path) -> list[Path]:
@@ -249,7 +243,10 @@ def test_a_third_query_at_once_is_told_to_wait(box: Box) -> None:
         two = [pool.submit(box.ask, endless) for _ in range(2)]
         wait_for("two queries run", lambda: len(processes()) == 2, 5)
         third = box.ask("SELECT 1")
-        assert (third.status_code, third.json()["detail"]) == (429, "2 queries run already on this server; wait some seconds, and run it again")
+        assert (third.status_code, third.json()["detail"]) == (
+            429,
+            "2 queries run already on this server; wait some seconds, and run it again",
+        )
         assert [each.result().status_code for each in two] == [400, 400]
     assert box.ask("SELECT 1").status_code == 200
 
@@ -312,7 +309,11 @@ def test_a_query_that_is_off_or_not_allowed_says_why_and_what_to_do(box: Box, mo
     monkeypatch.setitem(app.dependency_overrides, get_user, lambda: nobody)
     mine = {"X-Rivertwice-CSRF": make_token(page_secret(), nobody.get_id())}
     refused = box.ask("SELECT 1", **mine)
-    assert (refused.status_code, "nina may not ask with SQL" in refused.text, "`rivertwice SQL`" in refused.text) == (403, True, True)
+    assert (refused.status_code, "nina may not ask with SQL" in refused.text, "`Rivertwice SQL`" in refused.text) == (
+        403,
+        True,
+        True,
+    )
     monkeypatch.setitem(app.dependency_overrides, get_settings, lambda: replace(box.settings, query=False))
     assert (box.ask("SELECT 1", **mine).status_code, box.look().json()["views"]) == (403, [])
     assert "`RIVERTWICE_QUERY=on` in the API server's environment" in box.look().json()["why"]

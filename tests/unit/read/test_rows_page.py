@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from homes.cockpit import Past, make_past
+from homes.cockpit import Past, add_letter, make_past
 from rivertwice.core.errors import RequestError
 from rivertwice.core.settings import Settings
 from rivertwice.definition.definition import load_definition
@@ -37,6 +37,25 @@ def test_rows_of_another_table_lead_nowhere_and_an_unknown_table_is_named(past: 
         RowsQuery("passwords").read(*past)
     with pytest.raises(RequestError, match="is not a JSON object"):
         RowsQuery(key="k001").read(*past)
+
+
+@pytest.mark.proves("howto-cockpit.md#look-at-rows")
+def test_a_records_own_values_are_for_who_may_decide_about_it(
+    past: tuple[Settings, Definition], tmp_path: Path
+) -> None:
+    add_letter(past[0], "p", b"what it says")
+    shown = RowsQuery("dead-letters", raw=True).read(*past)
+    assert (shown.rows[0][shown.columns.index("value")], shown.withheld) == ("d2hhdCBpdCBzYXlz", "")
+    page = RowsQuery("dead-letters").read(*past)
+    assert {"key", "value", "headers"} & set(page.columns) == set()
+    assert (len(page.rows), page.withheld) == (
+        1,
+        "key, value, headers of dead-letters of p: only for users with the permission to start operate__p",
+    )
+    RowsQuery("dead-letters").write(*past, tmp_path / "rows.csv")
+    assert "d2hhdCBpdCBzYXlz" not in (tmp_path / "rows.csv").read_text()
+    with pytest.raises(RequestError, match="has no column 'value'"):
+        RowsQuery("dead-letters", key='{"value": "d2hhdCBpdCBzYXlz"}').read(*past)
 
 
 def test_a_file_has_all_rows_that_are_asked_for_and_too_many_are_refused(

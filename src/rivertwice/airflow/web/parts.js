@@ -56,7 +56,7 @@ export const pipelineHref = (name, tab = "", query = {}) => {
 // Plain text in which `commands` stand in backticks.
 export const Words = ({ text }) => html`<span>${pieces(text).map((part) => (part.code ? html`<code>${part.text}</code>` : part.text))}</span>`;
 
-// heads: text or { text, num, mono, wide, hidden }; rows: arrays of cells, or { key, cells, tone }. `rowHead`: the number of the cell
+// heads: text or { text, num, mono, wide, hidden, sub: a line below it }; rows: arrays of cells, or { key, cells, tone }. `rowHead`: the number of the cell
 // that names its row, true for the first. `stack`: on a phone each row is a block of lines, without sideways scrolling.
 export function Table({ caption, heads, rows, rowHead = false, showCaption = false, stack = false, empty = "None.", className = "" }) {
   if (!rows.length) return html`<${Empty}>${empty}<//>`;
@@ -66,7 +66,7 @@ export function Table({ caption, heads, rows, rowHead = false, showCaption = fal
   const role = (name) => (stack ? name : undefined); // blocks lose the roles that a table has of itself
   const table = html`<table role=${role("table")} class=${`${stack ? "stacked" : ""} ${className}`}>
     <caption class=${showCaption ? "" : "unseen"}>${caption}</caption>
-    <thead role=${role("rowgroup")}><tr role=${role("row")}>${columns.map((column) => html`<th scope="col" role=${role("columnheader")} class=${kind(column)}>${column.hidden ? html`<span class="unseen">${column.text}</span>` : column.text}</th>`)}</tr></thead>
+    <thead role=${role("rowgroup")}><tr role=${role("row")}>${columns.map((column) => html`<th scope="col" role=${role("columnheader")} class=${kind(column)}>${column.hidden ? html`<span class="unseen">${column.text}</span>` : column.text}${column.sub ? html`<span class="soft sub">${column.sub}</span>` : null}</th>`)}</tr></thead>
     <tbody role=${role("rowgroup")}>${rows.map((row, number) => {
       const cells = Array.isArray(row) ? row : row.cells;
       return html`<tr key=${row.key ?? number} role=${role("row")} class=${row.tone ? `row-${row.tone}` : null}>${cells.map((cell, index) => (index === named

@@ -61,18 +61,19 @@ export const newId = () => [...crypto.getRandomValues(new Uint8Array(16))].map((
 let person = null; // { csrf }, of GET api/me
 const wait = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
-// Ask for an act. An answer that was lost is asked for again with the same id, so the act is done once.
-export async function post(path, body) {
+// Ask for an act. An answer that was lost is asked for again with the same id, so the act is done once. What can be stopped by a
+// `signal` is not asked for again. `blob`: the answer is a file.
+export async function post(path, body, { signal = null, blob = false } = {}) {
   const text = JSON.stringify({ id: newId(), ...body });
   for (let tries = 1; ; tries += 1) {
     try {
       person = person || await read(await request("api/me"));
       const headers = { "Content-Type": "application/json", "X-Rivertwice-CSRF": person.csrf };
-      const answer = await request(path, { method: "POST", headers, body: text });
-      if (answer.status !== 403 || tries > 1) return await read(answer);
+      const answer = await request(path, { method: "POST", headers, body: text, signal });
+      if (answer.status !== 403 || tries > 1) return await (blob && answer.ok ? answer.blob() : read(answer));
       person = null; // the token may be an older one
     } catch (error) {
-      if (error.status !== 0 || tries > 2) throw error;
+      if (error.status !== 0 || tries > 2 || signal) throw error;
       await wait(1000 * tries);
     }
   }
