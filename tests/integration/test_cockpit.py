@@ -267,6 +267,7 @@ def test_sql_is_asked_by_keyboard_refused_with_its_place_and_given_as_a_file(
         refused = page.get_by_label("Why it was refused")
         expect(refused).to_contain_text('Candidate bindings: "window_start"')
         assert (axe_findings(page), sideways(page)) == ([], 0)
+        picture(page, "sql-refused")
         statement.fill("SELECT count(*) FROM range(1000000) a, range(1000000) b")
         statement.press("Control+Enter")
         page.get_by_role("button", name="Stop").click()

@@ -114,7 +114,7 @@ def bind(bounds: QueryBounds) -> None:
     assert bounds.memory is not None
     signal.setitimer(signal.ITIMER_REAL, bounds.seconds)  # SIGALRM ends it, whatever it does and also if the parent is gone
     for kind, most in (
-        (resource.RLIMIT_DATA, 3 * bounds.memory),  # DuckDB's memory, what pyarrow reads ahead, the answer
+        (resource.RLIMIT_DATA, 2 * bounds.memory),  # what pyarrow reads ahead, the answer, and texts that DuckDB does not count
         (resource.RLIMIT_FSIZE, MOST_BODY),  # the answer's own file in memory; no other is opened to be written
         (resource.RLIMIT_CORE, 0),
     ):
