@@ -174,7 +174,7 @@ def run_query(
                 rows.status.require_current()
         for name, rows in opened.items():
             connection.register(name, rows.dataset())
-        for option, value in (bounded | _SETTINGS).items():
+        for option, value in {**bounded, **_SETTINGS}.items():
             connection.execute(f"SET {option} = '{value}'")
         with _explained(duckdb, bounds, opened):
             try:

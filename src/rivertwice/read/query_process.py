@@ -67,7 +67,8 @@ async def run_apart(
         raise RequestError(bounds.too_slow) from None
     finally:
         if process.returncode is None:
-            process.kill()
+            with suppress(ProcessLookupError):
+                process.kill()
             await process.wait()
     head, _, body = reply.partition(b"\n")
     if code < 0:  # a signal ended it: its own clock, or the kernel when it asked for more memory
@@ -112,16 +113,21 @@ def bind(bounds: QueryBounds) -> None:
     """Take from this process what a query must not have, for good."""
     assert bounds.seconds is not None
     assert bounds.memory is not None
-    signal.setitimer(signal.ITIMER_REAL, bounds.seconds)  # SIGALRM ends it, whatever it does and also if the parent is gone
-    for kind, most in (
-        (resource.RLIMIT_DATA, 2 * bounds.memory),  # what pyarrow reads ahead, the answer, and texts that DuckDB does not count
-        (resource.RLIMIT_FSIZE, MOST_BODY),  # the answer's own file in memory; no other is opened to be written
-        (resource.RLIMIT_CORE, 0),
-    ):
-        resource.setrlimit(kind, (most, most))
+    # SIGALRM ends it, whatever it does, and also if the parent is gone
+    signal.setitimer(signal.ITIMER_REAL, bounds.seconds)
+    # beside what DuckDB counts: what pyarrow reads ahead, the answer, and texts that a function makes
+    _limit(resource.RLIMIT_DATA, 2 * bounds.memory)
+    # the answer's own file in memory; no other is opened to be written
+    _limit(resource.RLIMIT_FSIZE, MOST_BODY)
+    _limit(resource.RLIMIT_CORE, 0)
     os.nice(5)  # the server answers others meanwhile
     pa.set_cpu_count(1)
     pa.set_io_thread_count(2)
+
+
+def _limit(kind: int, most: int) -> None:
+    hard = resource.getrlimit(kind)[1]
+    resource.setrlimit(kind, (most, most) if hard == resource.RLIM_INFINITY else (min(most, hard),) * 2)
 
 
 def reply_to(settings: Settings, asked: Mapping[str, Any]) -> tuple[dict[str, Any], bytes]:
@@ -169,13 +175,10 @@ def _value(value: Any) -> Any:
 
 def _places(answer: Answer, pipeline: str) -> list[tuple[str, str]]:
     """Return window and key of each row if these are rows of what the pipeline serves, else nothing."""
-    (opened, *more) = list(answer.views.values()) or [None]
-    if (
-        opened is None
-        or more
-        or opened.table.pipeline != pipeline
-        or opened.table.kind.name not in (SERVED, PROVISIONAL)
-    ):
+    if len(answer.views) != 1:
+        return []
+    (opened,) = answer.views.values()
+    if opened.table.pipeline != pipeline or opened.table.kind.name not in (SERVED, PROVISIONAL):
         return []
     names, found = (opened.table.time, *opened.table.keys), answer.rows.schema
     if not all(name in found.names and found.field(name).type == opened.schema.field(name).type for name in names):
