@@ -17,7 +17,7 @@ router = APIRouter(prefix="/api/p/{name}", route_class=ViewRoute)
 
 @router.get("/series")
 def series(one: PipelineDep, settings: SettingsDep, range_name: Annotated[str, Query(alias="range")] = "6h") -> object:
-    """Return the curves of a range, and what happened in it."""
+    """Return the curves of a range, what happened in it, and where the time went."""
     return read_curves(settings, one, range_name, utc_now())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -242,6 +243,7 @@ def audit_backfill(
             starts from the beginning. If only an expectation failed, the same backfill can be audited again.
         SuiteError: the suite cannot be run as it is written.
     """
+    began = time.monotonic()
     home = settings.pipeline(plan.pipeline)
     rows = Table(home.tables.corrections).read(where=pc.field("_backfill") == plan.id)
     commits = chunk_records(home, plan.id)
@@ -266,7 +268,14 @@ def audit_backfill(
     )
     unfinished = len({commit.chunk for commit in commits}) < len(plan.chunks)
     if not unfinished:
-        stored = {"format": FORMAT, "passed": report.passed, "audited_at": to_iso(utc_now()), **asdict(report)}
+        seconds = {"compute": sum(commit.seconds for commit in commits), "audit": round(time.monotonic() - began, 3)}
+        stored = {
+            "format": FORMAT,
+            "passed": report.passed,
+            "audited_at": to_iso(utc_now()),
+            "seconds": seconds,
+            **asdict(report),
+        }
         replace_json(backfill_folder(home, plan.id) / "audit.json", stored)
     if not report.passed:
         failed = "; ".join(f"{check.name}: {check.detail}" for check in report.checks if not check.passed)

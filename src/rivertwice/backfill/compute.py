@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 import numpy as np
@@ -144,12 +144,14 @@ def compute_backfill(
         rows_written = 0
         computed = chunks_computed(spark, settings, plan, definition, wanted)
         with with_confs(spark, FEW_RECORDS if plan.records <= FEW_RECORDS_READ else {}):
-            for finished, (chunk, result, record) in enumerate(computed, start=1):
+            ended = began
+            for finished, (chunk, result, computed_record) in enumerate(computed, start=1):
+                record = replace(computed_record, seconds=round(time.monotonic() - ended, 3))
                 again, is_declared = chunk.index < first, chunk.index in declared
                 write_chunk(home, plan, definition, result, record, again=again, declared=is_declared)
                 rows_written += record.rows
-                seconds = time.monotonic() - began
-                line = f"backfill {plan.id}: chunk {chunk.index + 1} of {len(plan.chunks)} done, {rows_written} rows, {seconds:.1f} s"
+                ended = time.monotonic()
+                line = f"backfill {plan.id}: chunk {chunk.index + 1} of {len(plan.chunks)} done, {rows_written} rows, {ended - began:.1f} s"
                 progress(Measured(line, f"backfill {plan.id}", finished, len(wanted)))
     return ComputeReport(len(wanted), len(plan.chunks) - len(wanted), rows_written, time.monotonic() - began)
 

@@ -178,6 +178,7 @@ class ChunkRecord:
         records: window start in epoch milliseconds -> accepted records of that window, counted before the transform.
         offsets: few runs of offsets that have all of these records; None: not known (sessions, and what 0.1 wrote).
         chunks: how many chunks the plan has; 0: not known.
+        seconds: that it took to compute; 0: not known.
     """
 
     chunk: int
@@ -185,11 +186,12 @@ class ChunkRecord:
     records: Mapping[int, int]
     offsets: OffsetRuns | None = None
     chunks: int = 0
+    seconds: float = 0.0
 
     def to_json(self, backfill: str) -> dict[str, Any]:
         """Return the value of the commit's metadata."""
         records = {str(start): count for start, count in sorted(self.records.items())}
-        value = {"id": backfill, "chunk": self.chunk, "rows": self.rows, "records": records}
+        value = {"id": backfill, "chunk": self.chunk, "rows": self.rows, "records": records, "seconds": self.seconds}
         return value if self.offsets is None else {**value, "offsets": _plain(self.offsets), "chunks": self.chunks}
 
     @classmethod
@@ -197,7 +199,8 @@ class ChunkRecord:
         """Read the value of a commit's metadata."""
         records = {int(start): int(count) for start, count in value["records"].items()}
         offsets = _runs(value["offsets"]) if "offsets" in value else None
-        return cls(int(value["chunk"]), int(value["rows"]), records, offsets, int(value.get("chunks", 0)))
+        chunks, seconds = int(value.get("chunks", 0)), float(value.get("seconds", 0))
+        return cls(int(value["chunk"]), int(value["rows"]), records, offsets, chunks, seconds)
 
 
 def backfill_app(backfill: str) -> str:

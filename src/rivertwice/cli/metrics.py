@@ -1,8 +1,8 @@
-"""agent metrics, and status --why: figures of the streams, the alerts on them, and likely causes."""
+"""agent metrics, status --why and status --time: figures of the streams, the alerts on them, likely causes, where the time goes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -130,3 +130,43 @@ def show_causes(frame: Frame, name: str | None) -> None:
     if rows:
         raise SystemExit(DEFECT)
     _end(broken)
+
+
+def show_times(frame: Frame, name: str | None) -> None:
+    """Show where the time of the newest batches, of the last reconcile and of the last backfill went.
+
+    Raises:
+        SystemExit: a definition could not be loaded.
+    """
+    from rivertwice.core import utc_now
+    from rivertwice.read import read_curves
+
+    definitions, broken = _definitions(frame, name)
+    frame.report_broken(broken)
+    views = {each: read_curves(frame.settings, one, "7d", utc_now()).time for each, one in definitions.items()}
+    frame.emit(views, lambda: "\n".join(line for each, view in views.items() for line in _time_lines(each, view)))
+    _end(broken)
+
+
+def _time_lines(name: str, view: Any) -> Iterator[str]:
+    """Yield where the time of a pipeline went, for people. Pure."""
+    whole = sum(view.sums.values())
+    if not view.batches:
+        yield f"{name}: no batch of the last 7 days is known"
+    else:
+        rows = [
+            (view.names[part], f"{value:.1f} s", f"{value / whole:.1%}") for part, value in view.sums.items() if value
+        ]
+        title = f"{name}: {view.batches} batches since {to_plain(view.from_)}"
+        yield as_table(("where the time goes", "seconds", "share"), rows, title=title)
+        slow = [
+            (f"{each.timeline}/{each.batch}", f"{each.seconds:.2f} s", each.read, each.reason) for each in view.slowest
+        ]
+        yield as_table(("slowest batches", "took", "records", "why"), slow)
+    if view.state.per_day is not None:
+        yield f"state: {view.state.bytes / 1e6:.1f} MB, {view.state.per_day / 1e6:+.1f} MB a day"
+    for run in view.runs:
+        steps = ", ".join(f"{step} {seconds:.1f} s" for step, seconds in run.seconds.items())
+        yield f"{run.kind} {run.id}: {run.slowest} ({steps})"
+    for each in view.advice:
+        yield f"{each.setting}: {each.now} -> {each.to}: {each.why}; it should bring: {each.brings}"

@@ -180,6 +180,7 @@ def _stop_airflow(frame: Frame) -> list[str]:
         "rivertwice status",
         "rivertwice status flight_delays",
         "rivertwice status flight_delays --why",
+        "rivertwice status flight_delays --time",
         "rivertwice --output json status | jq .pipelines",
     )
 )
@@ -188,10 +189,16 @@ def _stop_airflow(frame: Frame) -> list[str]:
     "--why", is_flag=True, help="Measure the streams; name likely causes of what hurts instead. Exit 3 if any."
 )
 @click.option(
+    "--time",
+    "where_time",
+    is_flag=True,
+    help="Show where the time of the newest batches, the last reconcile and the last backfill went instead, and what would save some.",
+)
+@click.option(
     "-v", "--verbose", is_flag=True, help="Show also the driver of each stream, its epoch, timeline and micro-batch."
 )
 @pass_frame
-def status(frame: Frame, name: str | None, why: bool, verbose: bool) -> None:
+def status(frame: Frame, name: str | None, why: bool, where_time: bool, verbose: bool) -> None:
     """Show everything in one view.
 
     It has the services, and per pipeline the desired and the observed state.
@@ -202,6 +209,11 @@ def status(frame: Frame, name: str | None, why: bool, verbose: bool) -> None:
         from rivertwice.cli.metrics import show_causes
 
         show_causes(frame, name)
+        return
+    if where_time:
+        from rivertwice.cli.metrics import show_times
+
+        show_times(frame, name)
         return
     from rivertwice.cli.status import status_text, view_home
     from rivertwice.core import utc_now

@@ -21,6 +21,7 @@ from rivertwice.core import PipelineHome, RequestError, Settings, from_ms
 from rivertwice.definition import Definition
 from rivertwice.log import TopicSets
 from rivertwice.read.marks import KINDS, CurveEvent, find_marks
+from rivertwice.read.where_time import WhereTime, describe_time
 from rivertwice.timeline import committed_batches
 
 STEPS = 300
@@ -87,6 +88,7 @@ class Series:
         states: the worst of each step.
         from_ledger: curves that the ledger has completed.
         marks: what happened in the range. kinds: kind of a mark to words.
+        time: where the time of the newest batches went.
     """
 
     range: str
@@ -100,10 +102,11 @@ class Series:
     from_ledger: Sequence[str]
     marks: Sequence[CurveEvent] = ()
     kinds: Mapping[str, str] = field(default_factory=dict)
+    time: WhereTime | None = None
 
 
 def read_curves(settings: Settings, definition: Definition, range_name: str, now: datetime) -> Series:
-    """Return the curves of a range, and what happened in it.
+    """Return the curves of a range, what happened in it, and where the time went.
 
     Raises:
         RequestError: there is no such range.
@@ -115,8 +118,10 @@ def read_curves(settings: Settings, definition: Definition, range_name: str, now
         for each in definition.sources.values()
         for number in sets.numbers(each.topic) or range(each.partitions)
     ]
-    found = describe_series(settings.pipeline(name), range_name, parts, now)
-    return replace(found, marks=find_marks(settings, name, found.from_, found.to), kinds=KINDS)
+    home = settings.pipeline(name)
+    found = describe_series(home, range_name, parts, now)
+    marks = find_marks(settings, name, found.from_, found.to)
+    return replace(found, marks=marks, kinds=KINDS, time=describe_time(home, definition, level_of(range_name), now))
 
 
 def describe_series(home: PipelineHome, range_name: str, parts: Iterable[str], now: datetime) -> Series:

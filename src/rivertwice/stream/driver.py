@@ -40,6 +40,7 @@ from rivertwice.stream.gaps import added_partitions, check_reach, explain_loss, 
 from rivertwice.stream.heartbeat import HeartbeatThread, LogEnds, lag_of
 from rivertwice.stream.lease import Lease, acquire_lease
 from rivertwice.stream.load_stage import Stage, hold_for_watermark, plan_stage, write_initial_offsets
+from rivertwice.stream.phases import PhaseKeeper
 from rivertwice.stream.placing import Placing
 from rivertwice.stream.result_rows import DriverContext
 from rivertwice.stream.side_rows import SideRows
@@ -236,6 +237,7 @@ class Driver:
         """Whether a topic joined that the running query does not read."""
         self._looks_at = 0.0
         self._marks = ReadMarks(settings, definition.name)
+        self._phases = PhaseKeeper(self._home, lease.epoch)
         self._explain_throw: Callable[[], str | None] = lambda: None
         beat = Heartbeat(lease.epoch, lease.owner.pid, lease.owner.timeline, "starting", utc_now(), read=0, emitted=0)
         self.heartbeat = HeartbeatThread(
@@ -354,12 +356,14 @@ class Driver:
         def write(frame: Any, batch: int) -> None:
             try:
                 row = sink.write(frame, batch)
+                self._phases.committed(row, sink.laps.seconds, sink.files)
                 self._committed(row)
                 interpreting.choose(frame.sparkSession, row.read)
                 is_over = self._ends_after(spark, stage, row)
                 goes_on = not is_over and not self._has_grown and not self._ending.is_set()
                 if goes_on and not self.heartbeat.draining.is_set():
                     placing.place_next(self._running()._jsq.streamingQuery(), row.end_offsets)
+                sink.laps.done("next")
             except BaseException as error:
                 self._error = error  # py4j passes only its text on
                 self._explain_throw = functools.partial(explain_throw, spark, self._settings, context, batch, error)
@@ -500,6 +504,7 @@ class Driver:
             int(jvm.java.lang.ProcessHandle.current().pid()), spark.conf.get("rivertwice.group", None)
         )
         self.heartbeat.shows(spark.sparkContext.uiWebUrl)
+        self._phases.cores = int(spark.sparkContext.defaultParallelism) if self._settings.spark_is_local else None
         return spark
 
     def _running(self) -> StreamingQuery:
@@ -539,11 +544,13 @@ class Driver:
                 pause = _POLL_SECONDS if quiet.is_quiet and not seldom else _POLL_BUSY_SECONDS
                 if query.awaitTermination(pause):  # also true while the last batch is still being committed
                     query.awaitTermination()
+                    self._phases.look(query)
                     return
             except Exception as error:
                 if self._error is not None:
                     raise self._error from error
                 raise
+            self._phases.look(query)
             self._lease.check()  # an idle stream has no batch that would notice a lost lease
             self._marks.check_when_due()
             self._look_for_topics(time.monotonic())
@@ -564,6 +571,7 @@ class Driver:
             is_ending = self._ending.is_set() or self._has_grown or self.heartbeat.draining.is_set()
             if is_ending and quiet.is_waiting and quiet_s > 0.4:
                 query.stop()
+                self._phases.look(query)
                 if self._ending.is_set():  # no watermark rose, so no batch without records came
                     self._leave(stage)
                 return

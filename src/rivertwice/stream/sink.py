@@ -69,6 +69,7 @@ from rivertwice.storage import NewFile, Table, replace_json
 from rivertwice.stream.begin import check_topics
 from rivertwice.stream.checkpoint import PlannedBatch, late_watermark_ms, read_planned, start_offsets
 from rivertwice.stream.late import select_suspects
+from rivertwice.stream.phases import Laps
 from rivertwice.stream.result_rows import DriverContext, changelog_rows, check_windows
 from rivertwice.stream.seal import check_sealed
 from rivertwice.stream.side_rows import SideRows
@@ -81,7 +82,6 @@ from rivertwice.timeline import (
     append_ledger,
     digest_rows,
     heal_ledger,
-    ledger_table,
     of_changelog,
     parts_between,
     read_ledger,
@@ -416,8 +416,12 @@ class Sink:
         self._changelog = Table(
             context.home.tables.changelog, partition_by=["_day"], skip_by=of_changelog(context.definition)
         )
-        self._ledger = ledger_table(context.home)
+        self._ledger: Table | None = None
         self._fresh = True  # only a driver's first batch can have been tried by another driver
+        self.laps = Laps()
+        """Seconds of the newest batch by step: look, tables, rows, check, side, commit, ledger; the driver adds next."""
+        self.files = 0
+        """Files that its commit added to the changelog."""
 
     @traced(
         "batch",
@@ -439,6 +443,7 @@ class Sink:
             LogGapError: a topic was deleted and created again, or holds other records than were read of it.
         """
         context = self._context
+        self.laps = laps = Laps()
         context.lease.check()  # step 1
         planned = read_planned(context.checkpoint, batch)  # step 2
         if planned is None:
@@ -449,19 +454,27 @@ class Sink:
         done = self._changelog.applied_version(context.app)
         check_sealed(done, context.timeline.timeline)
         if is_applied(done, batch):  # step 3
+            laps.done("look")
             return self._replay(frame, planned, start)
         parts = parts_between(start, planned.end_offsets)
         self._marks.begin(parts)
+        laps.done("look")
         tables = self._side.write_versions(batch, parts)  # step 4
+        laps.done("tables")
         rows = self._compute(frame, batch)
+        laps.done("rows")
         self._log.check()
         counts = {**self._observe(), **tables}
         row = self._ledger_row(planned, start, counts, rows)
         row = dataclasses.replace(row, absent=self._checked(row, counts), marks=self._marks.advance())
+        laps.done("check")
         row = self._write_side(row, counts)  # step 5
+        laps.done("side")
         context.lease.check()
-        self._commit(row, rows)  # step 6
-        append_ledger(context.home, [row], self._ledger)  # step 7
+        self.files = self._commit(row, rows)  # step 6
+        laps.done("commit")
+        self._ledger = append_ledger(context.home, [row], self._ledger)  # step 7
+        laps.done("ledger")
         return row
 
     def _checked(self, row: LedgerRow, by_topic: Mapping[str, BatchCounts]) -> dict[str, dict[str, int]]:
@@ -497,15 +510,17 @@ class Sink:
         check_windows(rows, context.definition)
         return rows
 
-    def _commit(self, row: LedgerRow, rows: pa.Table | WrittenRows) -> None:
+    def _commit(self, row: LedgerRow, rows: pa.Table | WrittenRows) -> int:
+        """Commit a batch; return how many files it adds: one for each day of its rows, or those that executors wrote."""
         context = self._context
         transactions, metadata = {context.app: row.batch}, {LEDGER_KEY: row.to_json()}
         if isinstance(rows, WrittenRows):
             self._changelog.append_files(rows.files, rows.schema, transactions=transactions, metadata=metadata)
-            return
+            return len(rows.files)
         start_column = context.definition.window.start_column
         stamped = changelog_rows(rows, context.timeline.timeline, row.batch, start_column)
         self._changelog.append(stamped, transactions=transactions, metadata=metadata)
+        return len(stamped["_day"].unique())
 
     def _replay(self, frame: Any, planned: PlannedBatch, start: Any) -> LedgerRow:
         """Compute a batch that is committed already, for its state only, and return its ledger row."""
@@ -516,6 +531,7 @@ class Sink:
         recorded = next((row for row in committed if row.batch == batch), None)
         row = check_replay(recorded, planned, start)
         self._compute(frame, batch)
+        self.laps.done("rows")
         self._log.check()  # otherwise the state could be made from another topic's records
         check_same_records(row, self._observe())
         _log.info("batch %s of %s is committed already; replayed for its state only", batch, context.app)

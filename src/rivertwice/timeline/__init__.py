@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rivertwice.timeline.batch_times import BatchTimes
     from rivertwice.timeline.committed import (
         CommittedBatches,
         bundles_of,
@@ -92,7 +93,6 @@ if TYPE_CHECKING:
         commits_missing,
         from_table,
         heal_ledger,
-        ledger_table,
         of_changelog,
         parts_between,
         read_keys,

@@ -263,18 +263,15 @@ def commits_missing(home: PipelineHome, known: Container[tuple[str, int]], *, wh
         limit *= 8
 
 
-def append_ledger(home: PipelineHome, rows: Sequence[LedgerRow], kept: Table | None = None) -> None:
-    """Copy rows into the ledger table; `from_table` tolerates a repeat after a crash.
+def append_ledger(home: PipelineHome, rows: Sequence[LedgerRow], kept: Table | None = None) -> Table:
+    """Copy rows into the ledger table; `from_table` tolerates a repeat after a crash. Return the table.
 
-    A table that was begun in format 1 gets the column it lacks. `kept` is the table of a writer that appends often.
+    A table that was begun in format 1 gets the column it lacks. `kept` is what an earlier call returned, for a writer that appends often.
     """
+    table = kept or Table(home.tables.ledger, skip_by=LEDGER)
     if rows:
-        (kept or ledger_table(home)).append(to_table(rows), widen=True)
-
-
-def ledger_table(home: PipelineHome) -> Table:
-    """Return the ledger's table, to append to."""
-    return Table(home.tables.ledger, skip_by=LEDGER)
+        table.append(to_table(rows), widen=True)
+    return table
 
 
 def heal_ledger(home: PipelineHome, *, whole: bool = False) -> int:
