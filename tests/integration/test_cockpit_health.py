@@ -23,10 +23,11 @@ from rivertwice.core.settings import Settings
 from rivertwice.local.broker import BrokerInfo
 from rivertwice.log.kafka import ensure_topic
 from rivertwice.stream.lease import lease_owner
+from rivertwice.timeline.batch_times import BatchTimes
 from rivertwice.timeline.intent import Heartbeat, write_intent
 from running.waiting import wait_for
 from servers.airflow import PIPELINE, ready_client, start_quiet_airflow, stop_quiet_airflow
-from servers.cockpit import LIVE_MARKS, axe_findings, chromium, data_of, page_of, sideways
+from servers.cockpit import LIVE_MARKS, axe_findings, chromium, data_of, page_of, picture, sideways
 from streams.synthetic import flights, produce
 
 pytestmark = LIVE_MARKS
@@ -151,7 +152,36 @@ def test_the_curves_have_what_happened_and_a_table_of_it(settings: Settings, bro
         expect(page.get_by_role("img", name=re.compile("^running|^idle|^starting|^not known"))).to_be_visible()
 
 
-@pytest.mark.parametrize(("width", "dark"), [(390, True), (1440, False)], ids=["phone, dark", "wide, light"])
+@pytest.mark.proves("howto-cockpit.md#see-where-the-time-goes")
+def test_where_the_time_goes_is_seen_by_keyboard_as_a_table_and_on_the_command_line(
+    settings: Settings, browser: Browser
+) -> None:
+    home = settings.pipeline(PIPELINE)
+    wait_for("the driver has kept batches", lambda: len(BatchTimes.newest(home)) > 2, 60)
+    with page_of(browser, settings, f"/rivertwice/#/p/{PIPELINE}/health?range=1h") as page:
+        bars = page.get_by_role("img", name=re.compile("^Of [0-9]+ batch"))
+        expect(bars).to_have_attribute("aria-label", re.compile("read, decode, transform and state [0-9.]+ %"))
+        bars.focus()
+        page.keyboard.press("Home")
+        first = page.locator(".times .readout").inner_text()
+        assert re.search(r"^[0-9:]+ UTC, .* s: .* %", first)
+        page.keyboard.press("ArrowRight")
+        expect(page.locator(".times .readout")).not_to_have_text(first)
+        page.get_by_role("button", name="As a table Where the time goes").click()
+        steps = page.get_by_role("table", name="Seconds of each step by phase, newest first")
+        expect(steps.get_by_role("columnheader", name="read, decode, transform and state")).to_be_visible()
+        slowest = page.get_by_role("table", name="The slowest batches, the slowest first")
+        expect(slowest.get_by_role("row").nth(1)).to_contain_text("took")
+        expect(slowest).to_contain_text("the driver's first batch, which loads code and state")
+        told = json.loads(run_command(settings, "status", PIPELINE, "--time"))[PIPELINE]
+        worst = told["slowest"][0]
+        expect(slowest.get_by_role("row").nth(1)).to_contain_text(worst["reason"])
+        assert sum(worst["phases"].values()) == pytest.approx(worst["seconds"], abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("width", "dark"), [(390, True), (1024, True), (1440, False)], ids=["phone, dark", "tablet, dark", "wide, light"]
+)
 @pytest.mark.parametrize("tab", ["health", "logs", "now"])
 def test_each_of_the_tabs_fits_and_axe_finds_nothing(
     settings: Settings, browser: Browser, tab: str, width: int, dark: bool
@@ -159,6 +189,9 @@ def test_each_of_the_tabs_fits_and_axe_finds_nothing(
     with page_of(browser, settings, f"/rivertwice/#/p/{PIPELINE}/{tab}", width=width, dark=dark) as page:
         shown = {"health": ".curve canvas", "logs": ".log-line", "now": "tbody tr"}[tab]
         expect(page.locator(shown).first).to_be_visible()
+        if tab == "health":
+            expect(page.locator(".time-bars span").first).to_be_visible()
+            picture(page, f"time-{width}")
         assert axe_findings(page) == []
         assert sideways(page) <= 0
 

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -114,10 +114,11 @@ def page(
     *,
     severity: str = "critical",
     subject: str = "",
+    details: Mapping[str, str] | None = None,
 ) -> None:
     """Report an alert, or that one lasts: a line in `HOME/alerts.jsonl` and a message to each route, once per cause."""
     cause = AlertCause(pipeline or "", kind, subject)
-    alerts_of(settings).report(Report(cause, severity, message, "agent"), now)
+    alerts_of(settings).report(Report(cause, severity, message, "agent", details or {}), now)
 
 
 def page_over(

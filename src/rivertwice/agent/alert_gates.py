@@ -7,9 +7,9 @@ from typing import Any
 
 from rivertwice.agent.alert_model import AlertCause, AlertSeverity, Report
 from rivertwice.agent.alert_store import alerts_of
-from rivertwice.core import Settings, utc_now
+from rivertwice.core import Settings, to_iso, utc_now
 from rivertwice.reconcile import DEAD_SHARE, SERVED
-from rivertwice.timeline import Verdict
+from rivertwice.timeline import Verdict, verdicts_of
 
 SHOWN = 3
 GATE_KINDS = (
@@ -64,13 +64,31 @@ def record_gate(
             now,
         )
     cure = dict(repair()) if findings.keys() & CURABLE else {}
+    cells = {
+        kind: find_cell(settings, pipeline, newest["run"], verdict)
+        for kind, verdict in _VERDICTS.items()
+        if kind in findings
+    }
     reports = [
-        Report(AlertCause(pipeline, kind), severity, message, by, {**details, **(cure if kind in CURABLE else {})})
+        Report(
+            AlertCause(pipeline, kind),
+            severity,
+            message,
+            by,
+            {**details, **cells.get(kind, {}), **(cure if kind in CURABLE else {})},
+        )
         for kind, (severity, message) in findings.items()
     ]
     for report in reports:
         alerts_of(settings).report(report, now)
     return reports
+
+
+def find_cell(settings: Settings, pipeline: str, run: str, verdict: str) -> dict[str, str]:
+    """Return window and key of the first row with a verdict, as served if any is, for a link to it; nothing if none is stored."""
+    rows = verdicts_of(settings.pipeline(pipeline), run, wanted=[verdict])
+    first = min(rows, key=lambda row: (row["pair"] != SERVED, row["window_start"], row["key"] or ""), default=None)
+    return {} if first is None else {"window": to_iso(first["window_start"]), "key": first["key"] or ""}
 
 
 def judge_gate(

@@ -10,7 +10,8 @@ from email.message import EmailMessage
 from typing import Any
 
 from rivertwice.agent.alert_model import Alert, AlertCause
-from rivertwice.core import Settings, printable_line, to_iso
+from rivertwice.core import RivertwiceError, Settings, printable_line, to_iso
+from rivertwice.definition import load_definition
 from rivertwice.timeline import Verdict
 
 PIPELINE = "{pipeline}"
@@ -206,6 +207,14 @@ FORMAT = 1
 _DETAILS = ("dag", "run", "repair", "repair_run")
 
 
+def runbook_of(settings: Settings, cause: AlertCause) -> str:
+    """Return what the definition names as its runbook; empty: nothing, or it cannot be read now."""
+    try:
+        return load_definition(settings.definition_folder(cause.pipeline)).runbook if cause.pipeline else ""
+    except RivertwiceError:
+        return ""
+
+
 def body_of(settings: Settings, alert: Alert) -> dict[str, Any]:
     """Return an alert as plain data: a line of `alerts.jsonl`, and what a webhook gets."""
     return {
@@ -223,6 +232,8 @@ def body_of(settings: Settings, alert: Alert) -> dict[str, Any]:
         "resolution": printable_line(alert.resolution) if alert.closed else "",
         "meaning": meaning_of(alert.cause),
         "next": next_command(settings, alert.cause),
+        "page": settings.page_of(alert.place),
+        "runbook": runbook_of(settings, alert.cause) or None,
         "by": alert.by,
         **{key: value for key, value in alert.details.items() if key in _DETAILS},
         **_acknowledged(alert),
@@ -250,7 +261,9 @@ def lines_of(settings: Settings, alert: Alert) -> list[str]:
         lines += [f"Since: {to_iso(alert.since)}", f"Served numbers: {meaning_of(alert.cause)}"]
     if alert.details.get("repair"):
         lines.append(f"Repair: {printable_line(alert.details['repair'])}")
-    return [*lines, f"Next: {next_command(settings, alert.cause)}"]
+    lines.append(f"Next: {next_command(settings, alert.cause)}")
+    page, runbook = settings.page_of(alert.place), runbook_of(settings, alert.cause)
+    return [*lines, *([f"Look: {page}"] if page else []), *([f"Runbook: {printable_line(runbook)}"] if runbook else [])]
 
 
 def slack_text(settings: Settings, alert: Alert) -> str:

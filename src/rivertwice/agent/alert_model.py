@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from urllib.parse import quote, urlencode
 
 from rivertwice.core import Attempts, RequestError
 
@@ -110,6 +111,40 @@ class Alert:
     def status(self) -> str:
         """`firing` or `resolved`; an alert that is over but not yet closed still counts as firing."""
         return AlertPhase.RESOLVED if self.closed else AlertPhase.FIRING
+
+    @property
+    def place(self) -> str:
+        """Where the page shows its cause, `#/p/NAME/TAB?window=...`: the very cell, batch or savepoint, if its details name one."""
+        if not self.cause.pipeline:
+            return "#/"
+        tab = TAB_OF.get(self.cause.kind, "logs")
+        asked = urlencode({name: self.details[name] for name in ASKED.get(tab, ()) if self.details.get(name)})
+        return f"#/p/{quote(self.cause.pipeline, safe='')}/{tab}{f'?{asked}' if asked else ''}"
+
+
+TABS: Mapping[str, tuple[str, ...]] = {
+    "correctness": (
+        "defect",
+        "finding",
+        "balance",
+        "late_share",
+        "not_comparable",
+        "nothing_compared",
+        "foreign_write",
+    ),
+    "results": ("delivery", "quality", "suite", "suite_errored"),
+    "letters": ("dead_share", "dead_unattended"),
+    "timelines": ("savepoint_stale", "recovery", "unproved_start", "fell_back"),
+    "health": ("lag", "latency", "backpressure", "checkpoint_slow", "archive", "retention", "gap", "partitions_added"),
+}
+"""Tab of the page to the kinds of alerts whose cause is seen there; the causes of all others are in the logs."""
+TAB_OF: Mapping[str, str] = {kind: tab for tab, kinds in TABS.items() for kind in kinds}
+ASKED: Mapping[str, tuple[str, ...]] = {
+    "correctness": ("window", "key"),
+    "health": ("batch",),
+    "timelines": ("savepoint",),
+}
+"""Tab to the details of an alert that say which cell, batch or savepoint it is about."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from rivertwice.agent.figures import Measures
 from rivertwice.agent.keeper import Keeper
 from rivertwice.agent.metrics import measure
 from rivertwice.agent.prometheus import FIRING, OK, AlertState, firing, judge_alerts
-from rivertwice.agent.view import view_pipeline
+from rivertwice.agent.view import PipelineView, Unreadable, view_pipeline
 from rivertwice.core import Settings
 from rivertwice.definition import load_definition
 
@@ -72,13 +72,15 @@ class AlertKeeper(Keeper):
         """Measure one pipeline, report what fires and what is over, and return the states."""
         definition = load_definition(self._settings.definition_folder(name))
         limits = definition.alerts
-        measures = measure(self._settings, name, view_pipeline(self._settings, name, now), now)
+        view = view_pipeline(self._settings, name, now)
+        measures = measure(self._settings, name, view, now)
         states = judge_alerts(measures, limits)
         rests = definition.stream.hibernate if measures.first_load_step is None else None
         self._looks[name] = AlertScan(measures, states, now, rests)
         _, over = select_edges(self._firing(name), states)
         for each in firing(states):
-            page(self._settings, each.rule.name, name, each.message, now, severity=each.rule.severity)
+            shown = {"batch": "" if view.batch is None else str(view.batch), "savepoint": _savepoint(view)}
+            page(self._settings, each.rule.name, name, each.message, now, severity=each.rule.severity, details=shown)
         for each in over:
             value = "not judged any more" if each.value is None else f"{each.value:g}"
             message = f"{each.rule.name} is over: {each.rule.figure} is {value}"
@@ -94,6 +96,11 @@ class AlertKeeper(Keeper):
             for alert in alerts
             if alert.cause.pipeline == name and not alert.closed and alert.resolved_at is None
         )
+
+
+def _savepoint(view: PipelineView) -> str:
+    """Return the newest savepoint of a pipeline, empty if there is none or it cannot be read."""
+    return "" if view.savepoint is None or isinstance(view.savepoint, Unreadable) else str(view.savepoint.id)
 
 
 def end_stream_alerts(settings: Settings, name: str, action: Action, well: bool, now: datetime) -> None:

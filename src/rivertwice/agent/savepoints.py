@@ -107,7 +107,8 @@ class SavepointKeeper(Keeper):
         if waiting and (code == DISAGREED or job.attempts.failures >= _PAGED_AFTER):
             message = describe_unproved(name, waiting[-1], self._why(view, waiting[-1], code))
             severity = "critical" if code == DISAGREED else "warning"
-            page(self._settings, UNPROVED_START, name, message, now, severity=severity)
+            details = {"savepoint": waiting[-1].savepoint}
+            page(self._settings, UNPROVED_START, name, message, now, severity=severity, details=details)
 
     def _why(self, view: RecoveryView, restore: Restore, code: int) -> str:
         own = next((savepoint for savepoint in view.savepoints if savepoint.id == restore.savepoint), None)

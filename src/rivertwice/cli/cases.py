@@ -158,7 +158,8 @@ def _test_one(frame: Frame, folder: Path, spark: Callable[[], Any]) -> Iterator[
         return
     for problem in judged.unchecked:
         frame.progress(f"{folder.name}: not checked: {problem}")
-    for result in run_cases(spark(), folder, judged.bundle.definition):
+    home = frame.settings.pipeline(folder.name) if folder.parent == frame.settings.definitions else None
+    for result in run_cases(spark(), folder, judged.bundle.definition, home):
         frame.progress(f"{result.case}: {'passed' if result.passed else 'FAILED'}")
         yield {"pipeline": folder.name, **to_plain(result)}
 

@@ -79,6 +79,8 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("RIVERTWICE_ENGINE", "`off`: each verb starts its own Spark, as with `--cold`, instead of using the home's warm engine", "`on`"),
     Variable("RIVERTWICE_ALERTS", "file with the routes of alerts", "`alerts.yaml` of the project, if there is one", "alerts"),
     Variable("RIVERTWICE_ALERT_WEBHOOK", "address that gets every alert; a route for a home without a file of routes", "none"),
+    Variable("RIVERTWICE_PAGE", "address of Airflow as people open it, `https://HOST`; links in alerts begin with it",
+             "that of the home's own Airflow, if it was ever started", "page"),
     Variable("RIVERTWICE_DOWNLOADS", "folder of Java and the jars that `rivertwice setup` fetched",
              "`.build` of the project if it is there, else a folder of the user's cache", "downloads"),
     Variable("RIVERTWICE_KAFKA_PROTOCOL", f"how clients connect to Kafka: {', '.join(PROTOCOLS)}", "`PLAINTEXT`", "kafka.protocol"),
@@ -130,6 +132,7 @@ TEXTS = (
     "verdicts_kept",
     "metrics",
     "listen",
+    "page",
     "kafka_conn_id",
     "aws_conn_id",
 )
@@ -186,6 +189,7 @@ _EXAMPLES = {
     "verdicts_kept": "90 days",
     "metrics": "127.0.0.1:9464",
     "listen": "10.0.0.5:8443",
+    "page": "https://airflow.example.com",
     "bootstrap": "127.0.0.1:9092",
     "spark_remote": "sc://spark:15002",
 }
@@ -328,6 +332,18 @@ def require_address(variable: str, text: str | None) -> tuple[str, int] | None:
     return host, int(port)
 
 
+def require_page(text: str | None) -> str | None:
+    """Return the address of Airflow without a slash at its end; None: nothing is set.
+
+    Raises:
+        ConfigError: it is not the address of a page, or holds a login.
+    """
+    if text and not re.fullmatch(r"https?://[^\s/@?#<>\"]+(/[^\s@?#<>\"]*)?", text):
+        message = f"RIVERTWICE_PAGE is {text!r}, which no browser opens; write Airflow's address, for instance https://airflow.example.com"
+        raise ConfigError(message)
+    return text.rstrip("/") if text else None
+
+
 def _address(said: tuple[str, int] | None) -> str | None:
     return None if said is None else ":".join(map(str, said))
 
@@ -360,6 +376,7 @@ class Settings:
         metrics: host and port where the agent serves its figures for Prometheus; None: nowhere.
         listen: host and port where the agent answers Airflow's workers on other hosts; None: nowhere.
         listen_certificate: PEM file with its key and certificates.
+        page: address of Airflow as people open it; None: not said.
     """
 
     project: Path
@@ -382,10 +399,11 @@ class Settings:
     query: bool = False
     engine: bool = True
     spark_remote: str | None = None
+    page: str | None = None
 
     @classmethod
     def from_env(cls, env: Mapping[str, str] | None = None) -> Settings:
-        """Read RIVERTWICE_PROJECT, _HOME, _BOOTSTRAP, _SPARK_MASTER, _SPARK_REMOTE, _SAVEPOINTS, _SHARED, _LEASES, _ALERTS, _VERDICTS_KEPT, _DOWNLOADS, _METRICS, _KAFKA_CONN_ID, _AWS_CONN_ID, _SPARK_UI, _QUERY, _ENGINE and _KAFKA_*.
+        """Read RIVERTWICE_PROJECT, _HOME, _BOOTSTRAP, _SPARK_MASTER, _SPARK_REMOTE, _SAVEPOINTS, _SHARED, _LEASES, _ALERTS, _VERDICTS_KEPT, _DOWNLOADS, _METRICS, _KAFKA_CONN_ID, _AWS_CONN_ID, _SPARK_UI, _QUERY, _ENGINE, _PAGE and _KAFKA_*.
 
         What no variable says, `rivertwice.yaml` of the project may (`core.settings`).
 
@@ -421,6 +439,7 @@ class Settings:
             query=_on(env, "RIVERTWICE_QUERY", "off"),
             engine=_on(env, "RIVERTWICE_ENGINE", "on"),
             spark_remote=require_remote(env["RIVERTWICE_SPARK_REMOTE"]) if env.get("RIVERTWICE_SPARK_REMOTE") else None,
+            page=require_page(env.get("RIVERTWICE_PAGE")),
         )
 
     def to_env(self) -> dict[str, str]:
@@ -445,6 +464,7 @@ class Settings:
             "RIVERTWICE_METRICS": _address(self.metrics),
             "RIVERTWICE_LISTEN": _address(self.listen),
             "RIVERTWICE_LISTEN_CERTIFICATE": self.listen_certificate,
+            "RIVERTWICE_PAGE": self.page,
             "RIVERTWICE_KAFKA_CONN_ID": self.kafka_connection,
             "RIVERTWICE_AWS_CONN_ID": self.aws_connection,
         }
@@ -517,6 +537,13 @@ class Settings:
             message = f"no pipeline {name!r} in {self.definitions}; {hint}"
             raise RequestError(message)
         return name
+
+    def page_of(self, place: str) -> str | None:
+        """Return the address of a place of the page (`#/p/NAME/TAB`); None: nothing says where people open Airflow."""
+        address, own = self.page, self.home / "airflow" / "port.json"
+        if address is None and own.is_file():
+            address = f"http://127.0.0.1:{json.loads(own.read_text())['port']}"
+        return None if address is None else f"{address}/rivertwice/{place}"
 
     @property
     def broker(self) -> Path:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from rivertwice.core import DefinitionError
+from rivertwice.core import DefinitionError, parse_iso
 
 if TYPE_CHECKING:
     from rivertwice.definition.bundle import Bundle
@@ -66,6 +66,16 @@ def worst(findings: Sequence[LintFinding]) -> str:
 
 
 @dataclass(frozen=True)
+class CasesRun:
+    """A run of a definition's cases: how many, which failed, and when all of them passed last; None: never with these files."""
+
+    at: datetime
+    count: int
+    failed: tuple[str, ...]
+    passed_at: datetime | None
+
+
+@dataclass(frozen=True)
 class CheckReport:
     """What the checks found in a definition.
 
@@ -76,6 +86,7 @@ class CheckReport:
         risks: expressions that can throw on several records together, which stops the stream.
         columns: result column to the fields that it comes from: view, field and how (IDENTITY, TRANSFORMATION, AGGREGATION); "": those
             that decide which rows there are (FILTER, JOIN, GROUP_BY). Empty for a fold, whose code no plan shows.
+        cases: the newest run of its cases; None: there was none.
     """
 
     bundle: str
@@ -85,11 +96,20 @@ class CheckReport:
     at: datetime
     risks: tuple[str, ...] = ()
     columns: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
+    cases: CasesRun | None = None
 
     @property
     def holds(self) -> bool:
         """Whether there are no findings."""
         return not self.findings
+
+    def with_cases(self, stored: Mapping[str, Any] | None) -> CheckReport:
+        """Return it with a run of the cases as it is stored; None: there was none."""
+        if stored is None:
+            return self
+        passed_at = None if stored["passed_at"] is None else parse_iso(stored["passed_at"])
+        run = CasesRun(parse_iso(stored["at"]), int(stored["count"]), tuple(stored["failed"]), passed_at)
+        return replace(self, cases=run)
 
     def require(self) -> None:
         """Refuse a definition that does not hold.

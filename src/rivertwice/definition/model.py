@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import Annotated, Any, Literal, Self
 
@@ -152,11 +153,26 @@ def _name(value: str) -> str:
 Name = Annotated[str, AfterValidator(_name)]
 
 
+def _runbook(value: str) -> str:
+    is_path = bool(re.fullmatch(r"[\w./ -]+", value)) and not value.startswith("/") and ".." not in value.split("/")
+    if value and not is_path and not re.fullmatch(r"https?://[^\s<>\"'@]+", value):
+        message = f"{value[:80]!r} is neither an address nor a path of the project; write https://... or, for instance, docs/runbook.md"
+        raise ValueError(message)
+    return value
+
+
+Runbook = Annotated[str, Field(max_length=500), AfterValidator(_runbook)]
+
+
 class DefinitionFile(Strict):
     """The fields of `pipeline.yaml`."""
 
     name: Name
     description: str = Field(min_length=1, max_length=2000)
+    runbook: Runbook = Field(
+        default="",
+        description="Where people read what to do when an alert fires: an address, or a path of the project; alerts and the page show it.",
+    )
     sources: dict[Column, Source] = Field(min_length=1, description="View name (as the SQL uses it) to source.")
     window: Window
     keys: list[Column] = Field(default_factory=list, description="Result columns that identify a row in its window.")

@@ -20,9 +20,20 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from rivertwice.core import DefinitionError, RequestError, RivertwiceError, Row, meant, parse_iso, to_iso
+from rivertwice.core import (
+    DefinitionError,
+    PipelineHome,
+    RequestError,
+    RivertwiceError,
+    Row,
+    meant,
+    parse_iso,
+    to_iso,
+    utc_now,
+)
 from rivertwice.definition import RECORD, Definition, Source, load_definition, same_value, value_at
 from rivertwice.engine.case_files import Case, case_paths, load_case, record_headers, record_value, source_of
+from rivertwice.engine.checked import note_cases
 from rivertwice.engine.checks import describe_refusal
 from rivertwice.engine.compile import batch_rows, compile_stream, decode_view
 from rivertwice.engine.compilers import compiler_of
@@ -261,13 +272,24 @@ def run_case(spark: SparkSession, definition: Definition, case: Case) -> CaseRes
         return _judge(spark, definition, case, raw, emitted, watermarks)
 
 
-def run_cases(spark: SparkSession, folder: Path, definition: Definition | None = None) -> Iterator[CaseResult]:
+def run_cases(
+    spark: SparkSession, folder: Path, definition: Definition | None = None, home: PipelineHome | None = None
+) -> Iterator[CaseResult]:
     """Run every case of the pipeline in `folder`, one after the other; a case that cannot be run has failed.
 
     Args:
         definition: the pipeline's definition; None: it is loaded.
+        home: where it is stored, once all have run, how they ran; None: nowhere.
     """
-    definition = definition or load_definition(folder)
+    failed: dict[str, bool] = {}
+    for result in _each_case(spark, folder, definition or load_definition(folder)):
+        failed[result.case] = not result.passed
+        yield result
+    if home is not None:
+        note_cases(home, failed, utc_now())
+
+
+def _each_case(spark: SparkSession, folder: Path, definition: Definition) -> Iterator[CaseResult]:
     for path in case_paths(folder):
         try:
             yield run_case(spark, definition, load_case(path))

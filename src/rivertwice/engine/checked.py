@@ -1,12 +1,13 @@
 """The verdict of the checks on a definition, stored with the pipeline's state: the same definition is checked once.
 
 `HOME/pipelines/NAME/checked.json` names what was checked (the bundle's id, so every byte of the definition), by which checks and
-which Spark, and what they found. A start, an upgrade, `lint` and `up` read it. It is written again if one of the three differs.
+which Spark, and what they found; and how the definition's cases ran last. A start, an upgrade, `lint` and `up` read it. It is written
+again if one of the three differs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -54,7 +55,7 @@ def read_verdict(home: PipelineHome, bundle: str) -> CheckReport | None:
             parse_iso(value["at"]),
             tuple(value["risks"]),
             {column: tuple(map(tuple, sources)) for column, sources in value["columns"].items()},
-        )
+        ).with_cases(value.get("cases"))
     except (ValueError, KeyError, TypeError, RequestError, PackageNotFoundError):
         return None
 
@@ -153,4 +154,17 @@ def _write(home: PipelineHome, verdict: CheckReport) -> None:
         "at": to_iso(verdict.at),
     }
     home.root.mkdir(parents=True, exist_ok=True)
-    replace_json(home.checked, value)
+    before = read_json(home.checked) or {}
+    cases = before.get("cases") if before.get("bundle") == bundle else None
+    replace_json(home.checked, value if cases is None else {**value, "cases": cases})
+
+
+def note_cases(home: PipelineHome, failed: Mapping[str, bool], now: datetime) -> None:
+    """Store with the verdict on a definition how its cases ran: case to whether it failed. Without a verdict nothing is stored."""
+    value = read_json(home.checked)
+    if value is None or not failed:
+        return
+    names = [case for case, is_failed in failed.items() if is_failed]
+    passed_at = (value.get("cases") or {}).get("passed_at") if names else to_iso(now)
+    cases = {"at": to_iso(now), "count": len(failed), "failed": names, "passed_at": passed_at}
+    replace_json(home.checked, {**value, "cases": cases})

@@ -19,24 +19,6 @@ MOST_READ = 400_000  # bytes of `alerts.jsonl` that are read from its end
 MOST_EARLIER = 5
 """Earlier times of one cause that are listed; the others are counted."""
 
-TABS: Mapping[str, tuple[str, ...]] = {
-    "correctness": (
-        "defect",
-        "finding",
-        "balance",
-        "late_share",
-        "not_comparable",
-        "nothing_compared",
-        "foreign_write",
-    ),
-    "results": ("delivery", "quality", "suite", "suite_errored"),
-    "letters": ("dead_share", "dead_unattended"),
-    "timelines": ("savepoint_stale", "recovery", "unproved_start"),
-    "health": ("lag", "latency", "backpressure", "checkpoint_slow", "archive", "retention", "gap", "partitions_added"),
-}
-"""Tab of the page to the kinds of alerts whose cause is seen there; the causes of all others are in the logs."""
-TAB_OF: Mapping[str, str] = {kind: tab for tab, kinds in TABS.items() for kind in kinds}
-
 
 @dataclass(frozen=True)
 class Acknowledgement:
@@ -100,7 +82,8 @@ class OpenAlert(CauseOfAlert):
 
     Attributes:
         sent_to: routes that have it; waits_for: those that are still to get it.
-        repair: the run that proposes a repair. command, acts: what to do next. tab: where its cause is seen.
+        repair: the run that proposes a repair. command, acts: what to do next.
+        place: where its cause is seen on the page; a message has the same, as a whole address.
         earlier: the newest of the times that the same lasted before, of `earlier_times`.
     """
 
@@ -121,7 +104,7 @@ class OpenAlert(CauseOfAlert):
     repair_under_way: RepairView | None
     command: str
     acts: tuple[str, ...]
-    tab: str
+    place: str
     earlier: tuple[Episode, ...]
     earlier_times: int
 
@@ -238,7 +221,7 @@ def _lasting(
         repair_under_way=None if repair is None else _repair(repair),
         command=next_command(settings, alert.cause),
         acts=NEXT_ACTS.get(alert.cause.kind, ()) if alert.cause.pipeline else (),
-        tab=TAB_OF.get(alert.cause.kind, "logs"),
+        place=alert.place,
         earlier=tuple(reversed(earlier[-MOST_EARLIER:])),
         earlier_times=len(earlier),
     )

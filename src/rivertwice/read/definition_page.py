@@ -45,12 +45,14 @@ class DefinitionPage:
         dags: verbs of the DAGs that it has. bundle: its id. runs: whether batches were committed with it; else it is the project's, which has never run.
         since: when the head's timeline began.
         checked_at: when its checks ran; None: not with these checks and this Spark. findings: what they refuse; risks: what they tell.
+        cases: the newest run of `rivertwice test` with these files; None: there was none.
         others: what it can be compared with. other: the one that was asked for. diff: the lines from that one to this one.
     """
 
     name: str
     description: str
     owner: str
+    runbook: str
     dags: tuple[str, ...]
     bundle: str
     runs: bool
@@ -60,6 +62,7 @@ class DefinitionPage:
     checked_at: datetime | None
     findings: tuple[str, ...]
     risks: tuple[str, ...]
+    cases: object | None
     others: tuple[OtherDefinition, ...]
     other: str | None
     diff: tuple[str, ...]
@@ -87,6 +90,7 @@ def view_definition(settings: Settings, definition: Definition, other: str | Non
         name=name,
         description=shown.definition.description,
         owner=definition.airflow.owner,
+        runbook=shown.definition.runbook,
         dags=tuple(definition.airflow.dags),
         bundle=shown.id,
         runs=newest is not None,
@@ -96,6 +100,7 @@ def view_definition(settings: Settings, definition: Definition, other: str | Non
         checked_at=None if verdict is None else verdict.at,
         findings=() if verdict is None else verdict.findings,
         risks=() if verdict is None else verdict.risks,
+        cases=None if verdict is None else verdict.cases,
         others=tuple(_others(settings, name, shown)),
         other=other,
         diff=() if other is None else _bundle_of(settings, name, other).diff_to(shown),

@@ -138,6 +138,7 @@ class PipelineSummary:
 
     name: str
     description: str
+    runbook: str
     now: NowView
     facts: tuple[FactLine, ...]
     running: tuple[Job, ...]
@@ -167,6 +168,7 @@ def describe_summary(settings: Settings, definition: Definition, now: datetime) 
     return PipelineSummary(
         definition.name,
         definition.description,
+        definition.runbook,
         describe_now(seen.now),
         tuple(describe_facts(seen.facts, now)),
         seen.jobs,

@@ -53,6 +53,9 @@ export const pipelineHref = (name, tab = "", query = {}) => {
   return `#/p/${encodeURIComponent(name)}${tab ? `/${tab}` : ""}${asked ? `?${asked}` : ""}`;
 };
 
+// A runbook: an address is a link, a path of the project is text.
+export const Runbook = ({ text }) => (/^https?:/.test(text) ? html`<a href=${text} target="_blank" rel="noreferrer">${text}</a>` : html`<code>${text}</code>`);
+
 // Plain text in which `commands` stand in backticks.
 export const Words = ({ text }) => html`<span>${pieces(text).map((part) => (part.code ? html`<code>${part.text}</code>` : part.text))}</span>`;
 

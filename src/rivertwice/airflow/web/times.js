@@ -32,7 +32,7 @@ function Bars({ data }) {
 
 const grows = (state) => (isMissing(state.per_day) ? "; how fast it grows is known after half an hour" : `, ${state.per_day < 0 ? "less" : "more"} by ${bytes(Math.abs(state.per_day))} a day since ${instant(state.since, { seconds: false })}`);
 
-export const Times = ({ data }) => html`<div class="column where-time">
+export const Times = ({ data, batch }) => html`<div class="column where-time">
     <${Card} title="Where the time goes" wide note=${data.batches ? `${plural(data.batches, "batch", "batches")} since ${instant(data.from)}` : null}>
       ${data.batches ? html`<${Bars} data=${data} />` : html`<${Empty}>No batch of this range is known. The driver keeps how long its newest batches took.<//>`}
       ${data.advice.map((each) => html`<${Note} key=${each.setting} tone="calm"><b><code>${each.setting}</code>: ${each.now} → ${each.to}</b>. ${each.why}. It should bring: <${Words} text=${each.brings} />.<//>`)}
@@ -40,7 +40,7 @@ export const Times = ({ data }) => html`<div class="column where-time">
       ${isMissing(data.state.bytes) ? null : html`<p>State: ${bytes(data.state.bytes)} in the live checkpoint${grows(data.state)}. A batch puts in ${number(data.state.updated)} rows and takes out ${number(data.state.removed)}, on average.</p>`}
     <//>
     ${data.slowest.length ? html`<${Card} title="The slowest batches" wide><${Table} caption="The slowest batches, the slowest first" rowHead heads=${["Batch", "Began", { text: "Took", num: true }, { text: "Records", num: true }, { text: "Rows out", num: true }, { text: "State, at least", num: true }, { text: "Why", wide: true }]}
-      rows=${data.slowest.map((each) => ({ key: `${each.timeline}/${each.batch}`, cells: [`${each.timeline}/${each.batch}`, html`<${Instant} at=${each.at} />`, seconds(each.seconds), number(each.read), number(each.emitted), seconds(each.state_s), each.reason] }))} /><//>` : null}
+      rows=${data.slowest.map((each) => ({ key: `${each.timeline}/${each.batch}`, tone: String(each.batch) === batch ? "calm" : null, cells: [`${each.timeline}/${each.batch}`, html`<${Instant} at=${each.at} />`, seconds(each.seconds), number(each.read), number(each.emitted), seconds(each.state_s), each.reason] }))} /><//>` : null}
     ${data.runs.length ? html`<${Card} title="Reconcile and backfill" wide note="the last of each">${data.runs.map((run) => html`<div key=${run.kind}><h3>${run.kind} <code>${run.id}</code></h3>
       <p class="soft">${run.at ? html`<${Instant} at=${run.at} />: ` : null}${run.slowest}${isMissing(run.rows) ? "" : `, ${plural(run.rows, "row")}`}</p>
       <${Table} caption=${`Steps of the last ${run.kind}`} rowHead heads=${["Step", { text: "Seconds", num: true }]} rows=${Object.entries(run.seconds).map(([step, value]) => ({ key: step, cells: [step, seconds(value)] }))} /></div>`)}<//>` : null}

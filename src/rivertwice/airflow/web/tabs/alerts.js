@@ -2,7 +2,7 @@
 import { html } from "../vendor/preact-htm.js";
 import { ActButton } from "../acts.js";
 import { number, plural } from "../format.js";
-import { Ago, AirflowLink, Card, Copyable, Empty, Facts, Instant, Light, Loaded, Note, Table, Tag, Words, pipelineHref } from "../parts.js";
+import { Ago, AirflowLink, Card, Copyable, Empty, Facts, Instant, Light, Loaded, Note, Table, Tag, Words } from "../parts.js";
 import { useData } from "../poll.js";
 
 const TONES = { critical: "bad", warning: "warn" };
@@ -43,7 +43,7 @@ function Open({ alert, name, acts, act }) {
       alert.earlier_times ? ["Earlier", html`<span>${plural(alert.earlier_times, "time")}, last until <${Instant} at=${alert.earlier[0].until} seconds=${false} />: ${alert.earlier[0].resolution}</span>`] : null,
     ]} />
     ${waits ? html`<${Waiting} repair=${waits} name=${name} acts=${acts} act=${act} />` : null}
-    <div class="buttons alert-next"><a class="button" href=${pipelineHref(name, alert.tab)}>Look at its cause</a>
+    <div class="buttons alert-next"><a class="button" href=${alert.place}>Look at its cause</a>
       ${next.map((spec) => html`<${ActButton} key=${spec.act} spec=${spec} name=${name} act=${act} primary><p class="soft">${alert.message}</p><//>`)}
       ${known || alert.over_at ? null : html`<${ActButton} spec=${acts.find("alert.acknowledge")} name=${name} act=${act} fields=${{ alert: alert.id }}><p class="soft">${title(alert)}: ${alert.message}</p><//>`}
     </div>

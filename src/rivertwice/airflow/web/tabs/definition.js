@@ -1,6 +1,7 @@
 // The definition as it runs: its files, how it differs from another one, what it promises, what its checks found.
 import { html } from "../vendor/preact-htm.js";
-import { AirflowLink, Card, Empty, Facts, Instant, Loaded, Note, Words } from "../parts.js";
+import { plural } from "../format.js";
+import { AirflowLink, Card, Empty, Facts, Instant, Loaded, Note, Runbook, Words } from "../parts.js";
 import { useData } from "../poll.js";
 
 // The kind of each line of a unified diff. A hunk's head says how many lines it has: a removed SQL comment looks like the head of a file.
@@ -31,9 +32,10 @@ export default function Tab({ name, api, query, setQuery, stamp }) {
   return html`<${Loaded} state=${state}>${(data) => html`<div class="column">
     ${data.runs ? null : html`<${Note} tone="none">No batch ran with it yet: these are the project's files.<//>`}
     <${Card} title="About"><${Facts} pairs=${[
-      ["What it is", data.description], ["Owner", data.owner], ["Bundle", html`<code title=${data.bundle}>${data.bundle.slice(0, 12)}</code>`],
+      ["What it is", data.description], ["Owner", data.owner], data.runbook && ["Runbook", html`<${Runbook} text=${data.runbook} />`], ["Bundle", html`<code title=${data.bundle}>${data.bundle.slice(0, 12)}</code>`],
       ["Runs since", data.since ? html`<${Instant} at=${data.since} />` : null],
       ["Checks", data.checked_at ? html`<span>${data.findings.length ? `${data.findings.length} findings` : "hold"}, checked <${Instant} at=${data.checked_at} /></span>` : html`<${Words} text=${`not with this Spark: \`rivertwice lint ${name}\``} />`],
+      ["Cases", data.cases ? html`<span>${data.cases.failed.length ? html`<b>${plural(data.cases.failed.length, "case")} of ${data.cases.count} failed</b> (${data.cases.failed.join(", ")}) <${Instant} at=${data.cases.at} />; all passed last: ${data.cases.passed_at ? html`<${Instant} at=${data.cases.passed_at} />` : "never"}` : html`${plural(data.cases.count, "case")} passed <${Instant} at=${data.cases.at} />`}</span>` : html`<${Words} text=${`not run with these files: \`rivertwice test ${name}\``} />`],
       ["DAGs", html`<span class="dag-links">${data.dags.map((verb) => html`<${AirflowLink} key=${verb} dag=${`${verb}__${name.replace("@", ".")}`}>${verb}<//> `)}</span>`],
     ]} />
     ${[...data.findings, ...data.risks].map((text) => html`<${Note} key=${text} tone="warn"><${Words} text=${text} /><//>`)}<//>

@@ -93,7 +93,7 @@ export default function Tab({ api, stamp, query, setQuery }) {
           rows=${[...marks].reverse().map((mark) => ({ key: `${mark.at}${mark.text}`, cells: [html`<${Instant} at=${mark.at} />`, html`<b class="letter" title=${data.kinds[mark.kind]}>${LETTERS[mark.kind]}</b>`, mark.text, html`<button type="button" class="quiet" onClick=${() => pointAt(mark.seconds)}>Show in the curves<span class="unseen">: ${mark.text}</span></button>`] }))} empty="Nothing happened in this range." /></div><//>
       </div>
       <p class="soft">Each step is ${duration(data.step_s)}; a band is from the least to the largest figure of a step, a line is the mean. A gap: no data. ${data.nothing_before ? `Before ${clock(data.nothing_before * 1000)} nothing is known, so the range begins there. ` : ""}${data.from_ledger.length ? "Where the agent kept no samples, the figures are from the ledger." : ""} Times are in UTC.</p>
-      <${Times} data=${data.time} />
+      <${Times} data=${data.time} batch=${query.batch} />
     </div>`}<//>
   </div>`;
 }

@@ -9,11 +9,11 @@ import { Versions } from "../versions.js";
 
 const SOME = 12;
 
-export default function Tab({ name, summary, stamp, api, act, acts }) {
+export default function Tab({ name, summary, stamp, query, api, act, acts }) {
   const [started, onDone] = useStarted();
   const every = started.length ? 5000 : 120000; // the summary's stamp says when there is news; the race clock is measured without one
   const lines = useData(api("timelines"), stamp, { every }), points = useData(api("savepoints"), stamp, { every });
-  const [chosen, setChosen] = useState(null), [asked, setAsked] = useState(null);
+  const [chosen, setChosen] = useState(query.savepoint ?? null), [asked, setAsked] = useState(null);
   const switching = (summary.running ?? []).filter((run) => run.dag === `operate__${name}`).map((run) => `${run.run}:${run.state}`).join();
   const rows = points.data?.rows ?? [], spec = asked && acts.find(asked.act);
   return html`<div>
