@@ -15,7 +15,10 @@ from homes.cockpit import Past, make_past
 from homes.project import FLIGHTS, REPOSITORY, edit_yaml, link, rename, write_definition
 from rivertwice.core.instants import to_ms
 from rivertwice.core.settings import Settings
+from rivertwice.definition.bundle import build_bundle
+from rivertwice.definition.lint_finding import CheckReport
 from rivertwice.deliver.note import Note, write_note
+from rivertwice.engine.checked import _write, note_cases
 from rivertwice.local.airflow import airflow_info, client
 from rivertwice.quality.judge import JudgedRows
 from rivertwice.quality.model import FAILED, PASSED, WINDOWS, Judgement
@@ -29,6 +32,7 @@ pytestmark = MARKS
 PIPELINE = "past"
 OTHER = "other_delays"
 BROKEN = "broken"
+RUNBOOK = "https://wiki.example.com/delays"
 HOSTILE = '<img src=x onerror="document.title=1"> is text'
 
 
@@ -40,7 +44,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
     for name in (OTHER, BROKEN):
         write_definition(made.definitions / name, FLIGHTS)
         rename(made, FLIGHTS.name, name)
-    edit_yaml(made.definitions / OTHER, lambda document: document.update(description=HOSTILE))
+    edit_yaml(made.definitions / OTHER, lambda document: document.update(description=HOSTILE, runbook=RUNBOOK))
     edit_yaml(made.definitions / BROKEN, lambda document: document.pop("window"))
     sink = {"loads": {"to": "kafka", "topic": "loads", "guarantee": "at_least_once"}}
     edit_yaml(made.definitions / OTHER, lambda document: document.update(deliver=sink))
@@ -49,6 +53,9 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
         "loads",
         Note(failures=3, error="no broker answers", next_attempt=datetime(2026, 11, 27, 3, tzinfo=UTC)),
     )
+    bundle = build_bundle(made.definitions / OTHER)
+    _write(made.pipeline(OTHER), CheckReport(bundle.id, (), (), {}, datetime(2026, 1, 2, tzinfo=UTC)))
+    note_cases(made.pipeline(OTHER), {"one": False, "two": False}, datetime(2026, 1, 2, 3, tzinfo=UTC))
     judged = Judgement("0123456789ab", "expect_x", "dep_delay", "critical", PASSED, "a plane is at most a day late")
     for run, each in (("rc-1", judged), ("rc-2", replace(judged, state=FAILED, unexpected=3))):
         suite = Suite("expectations/past/windows.json", WINDOWS, run * 8, "past windows", ())
@@ -175,6 +182,13 @@ def test_the_definition_is_shown_as_it_runs_and_against_the_files_of_the_project
             assert (axe_findings(page), sideways(page)) == ([], 0)
     finally:
         file.write_text(text)
+    with page_of(browser, settings, f"/rivertwice/#/p/{OTHER}/definition", user="vera", width=390, dark=True) as page:
+        panel = page.get_by_role("tabpanel")
+        expect(panel.get_by_role("link", name=RUNBOOK)).to_have_attribute("href", RUNBOOK)
+        expect(panel).to_contain_text("2 cases passed 2026-01-02 03:00:00 UTC")
+        assert (axe_findings(page), sideways(page)) == ([], 0)
+        page.get_by_role("tab", name="Now").click()
+        expect(page.get_by_role("tabpanel").get_by_role("link", name=RUNBOOK)).to_be_visible()
     with pytest.raises(httpx.HTTPStatusError) as refused:
         data_of(settings, f"p/{PIPELINE}/definition", other="nothing")
     assert refused.value.response.status_code == 404

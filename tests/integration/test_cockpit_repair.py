@@ -13,7 +13,7 @@ from rivertwice.upkeep.window_repairs import Repairs
 from running.waiting import wait_for
 from servers.airflow import PIPELINE, World, agent_and_airflow, copy_world
 from servers.cockpit import LIVE_MARKS, axe_findings, chromium, page_of, picture, sideways
-from servers.repairs import REPAIR, known_alerts, repairs, resolution_of, waiting
+from servers.repairs import REPAIR, clicks_to_its_cure, known_alerts, repairs, resolution_of, waiting
 from streams.flights import StreamedRun
 
 pytestmark = [*LIVE_MARKS, pytest.mark.faults]
@@ -45,6 +45,7 @@ def test_a_late_burst_is_one_alert_that_a_person_approves_and_that_closes(world:
     published = len(read_sequence(world.home))
 
     with chromium() as browser:
+        assert len(clicks_to_its_cure(browser, world, alert)) == 3
         place = f"/rivertwice/#/p/{PIPELINE}/alerts"
         with page_of(browser, world.settings, place, user="vera") as page:
             expect(page.get_by_text("A repair waits for a person")).to_be_visible()

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from playwright.sync_api import Browser, expect
+
+from rivertwice.agent.alert_kinds import body_of
 from rivertwice.agent.alert_model import Alert
 from rivertwice.agent.alert_store import alerts_of
+from rivertwice.local.airflow import airflow_info
 from servers.airflow import PIPELINE, World
-from servers.cockpit import data_of
+from servers.cockpit import data_of, page_of
 
 REPAIR = f"backfill__{PIPELINE}"
+VERDICTS = {"defect": "DEFECT", "late_share": "LATE"}
 
 
 def repairs(world: World) -> list[str]:
@@ -38,3 +43,24 @@ def resolution_of(world: World, kind: str) -> str:
         over = data_of(world.settings, f"p/{PIPELINE}/alerts")["over"]
         ended = [group["resolution"] for group in over if group["kind"] == kind]
     return str(ended[-1])
+
+
+def clicks_to_its_cure(browser: Browser, world: World, alert: Alert) -> list[str]:
+    """Follow an alert from the link of its message to the backfill that cures it, which is not started; return the clicks."""
+    body = body_of(world.settings, alert)
+    root = airflow_info(world.settings).url
+    assert body["page"].startswith(f"{root}/rivertwice/#/p/{PIPELINE}/correctness?window=")
+    with page_of(browser, world.settings, body["page"].removeprefix(root)) as page:
+        clicks = ["the link of the message"]
+        dialog = page.get_by_role("dialog")
+        expect(dialog).to_contain_text(VERDICTS[alert.cause.kind])
+        dialog.get_by_role("button", name="Plan this backfill").first.click()
+        clicks.append("Plan this backfill")
+        dialog.get_by_label("Reason, for the log").fill("what the alert says")
+        dialog.get_by_label("to confirm").fill(PIPELINE)
+        expect(dialog.get_by_role("button", name="Run the backfill")).to_be_enabled()
+        clicks.append("Run the backfill")
+    with page_of(browser, world.settings, f"/rivertwice/#/p/{PIPELINE}/alerts") as page:
+        cause = page.get_by_role("link", name="Look at its cause").first
+        expect(cause).to_have_attribute("href", alert.place)  # the same as in the message
+    return clicks

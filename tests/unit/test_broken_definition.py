@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -14,12 +15,14 @@ from homes.project import FLIGHTS, make_project
 from rivertwice.agent.backoff import REACTIONS, FailureClass, Response
 from rivertwice.cli.main import cli
 from rivertwice.core.errors import DefinitionError
-from rivertwice.core.instants import utc_now
+from rivertwice.core.instants import parse_iso, utc_now
 from rivertwice.core.settings import Settings
 from rivertwice.definition.bundle import build_bundle
-from rivertwice.engine.checked import CHECKS_VERSION, CheckReport, check_bundle, judge_folder, read_verdict
+from rivertwice.engine.checked import CHECKS_VERSION, CheckReport, check_bundle, judge_folder, note_cases, read_verdict
 from rivertwice.engine.checks import describe_refusal
 from rivertwice.stream.failures import classify_failure
+
+AT = parse_iso("2026-01-02T00:00:00Z")
 
 
 @pytest.fixture
@@ -109,6 +112,18 @@ def test_a_verdict_is_of_one_definition_these_checks_and_this_spark(
     assert found is not None
     assert (found.findings, found.holds) == (("f",), False)
     assert read_verdict(home, "another") is None
+    assert found.cases is None
+    note_cases(home, {"one": False, "two": False}, AT)
+    note_cases(home, {"one": False, "two": True}, AT + timedelta(hours=1))
+    note_cases(home, {}, AT + timedelta(hours=2))  # without a case nothing is known
+    noted = read_verdict(home, bundle.id)
+    assert noted is not None
+    assert noted.cases is not None
+    assert (noted.cases.count, noted.cases.failed, noted.cases.at - noted.cases.passed_at) == (
+        2,
+        ("two",),
+        timedelta(hours=1),
+    )
     with pytest.raises(DefinitionError, match="f"):
         check_bundle(home, bundle, _never, utc_now(), where="w").require()
     monkeypatch.setattr("rivertwice.engine.checked.CHECKS_VERSION", CHECKS_VERSION + 1)

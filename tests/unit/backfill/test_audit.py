@@ -35,7 +35,9 @@ def test_a_complete_backfill_passes_and_the_finding_is_stored(made):
     report = audit_backfill(settings, plan)
     assert (report.passed, report.rows, report.records) == (True, 4, 34)
     assert [check.name for check in report.checks] == ["chunks", "schema", "keys", "windows", "counts"]
-    assert read_audit(home, plan.id)["passed"] is True
+    stored = read_audit(home, plan.id)
+    assert stored["passed"] is True
+    assert stored["seconds"].keys() == {"compute", "audit"}
 
 
 def test_a_window_without_rows_passes_when_no_record_was_accepted(made):

@@ -36,7 +36,7 @@ export const Times = ({ data, batch }) => html`<div class="column where-time">
     <${Card} title="Where the time goes" wide note=${data.batches ? `${plural(data.batches, "batch", "batches")} since ${instant(data.from)}` : null}>
       ${data.batches ? html`<${Bars} data=${data} />` : html`<${Empty}>No batch of this range is known. The driver keeps how long its newest batches took.<//>`}
       ${data.advice.map((each) => html`<${Note} key=${each.setting} tone="calm"><b><code>${each.setting}</code>: ${each.now} → ${each.to}</b>. ${each.why}. It should bring: <${Words} text=${each.brings} />.<//>`)}
-      ${data.batches && !data.advice.length ? html`<p class="soft">No setting is known that would save much.</p>` : null}
+      ${data.batches && !data.advice.length ? html`<p class="soft">${data.batches < 20 ? "Advice comes after 20 batches." : "No setting is known that would save much."}</p>` : null}
       ${isMissing(data.state.bytes) ? null : html`<p>State: ${bytes(data.state.bytes)} in the live checkpoint${grows(data.state)}. A batch puts in ${number(data.state.updated)} rows and takes out ${number(data.state.removed)}, on average.</p>`}
     <//>
     ${data.slowest.length ? html`<${Card} title="The slowest batches" wide><${Table} caption="The slowest batches, the slowest first" rowHead heads=${["Batch", "Began", { text: "Took", num: true }, { text: "Records", num: true }, { text: "Rows out", num: true }, { text: "State, at least", num: true }, { text: "Why", wide: true }]}
