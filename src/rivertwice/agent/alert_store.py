@@ -140,7 +140,8 @@ class AlertStore:
             self._unwritten, self._error = [], ""
 
     def _append(self, alert: Alert) -> None:
-        body = body_of(self._settings, alert)
+        # Without the link: it has a row's key in a spelling that an erasure does not overwrite.
+        body = {name: value for name, value in body_of(self._settings, alert).items() if name != "page"}
         try:
             append_line(self._lines, body, limit=LINES_LIMIT)
         except OSError as error:

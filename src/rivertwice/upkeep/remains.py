@@ -101,7 +101,11 @@ def describe_left(
             remains.append(f"{name}: the topic of its fast path")
         home = settings.pipeline(name)
         remains += [f"{name}: {path.relative_to(home.root)}" for path in _files_with(files_below(home.root), value)]
-    own = [settings.home / "alerts.jsonl", *files_below(settings.home / "agent")]
+    own = [
+        settings.home / "alerts.jsonl",
+        *files_below(settings.home / "alerts"),
+        *files_below(settings.home / "agent"),
+    ]
     remains += [str(path.relative_to(settings.home)) for path in _files_with(own, value)]
     return remains + _in_stores(tables)
 

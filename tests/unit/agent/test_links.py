@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -21,6 +22,7 @@ from rivertwice.definition.definition import load_definition
 from rivertwice.definition.fingerprint import fingerprint_of
 from rivertwice.read.cell_rows import explain_for_page
 from rivertwice.reconcile.results import newest_reconcile
+from rivertwice.upkeep.remains import describe_left
 
 PAGE = "https://airflow.example.com/team"
 NAME = "flight_delays"
@@ -113,6 +115,9 @@ def test_the_gate_s_alert_names_a_row_with_its_verdict(tmp_path: Path, kind: str
     at, key = parse_iso(asked["window"][0]), asked["key"][0]
     explained = explain_for_page(settings, "p", at, key, FIRST + timedelta(days=5))
     assert {each["pair"]: each["verdict"] for each in explained.explanation["verdicts"]}["served"] == verdict
+    value = json.loads(key)["k"]  # a key may be a person's: an erasure finds it wherever it is kept
+    assert value not in (settings.home / "alerts.jsonl").read_text()
+    assert "alerts/state.json" in describe_left(settings, {}, [], value)
 
 
 def test_every_kind_has_a_place_on_the_page() -> None:
