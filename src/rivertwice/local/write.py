@@ -250,6 +250,7 @@ SETTINGS = """\
 # metrics: 127.0.0.1:9464 # where the agent serves its figures for Prometheus
 # listen: 127.0.0.1:8443 # where the agent answers Airflow's workers on other hosts
 # listen_certificate: server.pem # its key and certificates; needed unless the address is of this machine alone
+# page: https://airflow.example.com # where people open Airflow; links in alerts begin with it
 # airflow: {dags: [reconcile, backfill, operate], paused: true} # how DAGs run, of pipelines that do not say it themselves
 # downloads: .build # folder of Java and of jars that `rivertwice setup` downloads; default: a cache of the user
 # alerts: alerts.yaml # routes of alerts
