@@ -47,7 +47,7 @@ def settings(broker: BrokerInfo, tmp_path_factory: pytest.TempPathFactory) -> It
     )
     replace_text(made.definitions / PIPELINE / "pipeline.yaml", "topic: flights", f"topic: {topic}")
     ensure_topic(made, topic, 4, {})
-    produce(made, topic, flights(200))
+    produce(made, topic, flights(1_500))  # some 25 batches, so that there is advice
     try:
         start_agent(made)
         write_intent(made.pipeline(PIPELINE), "running", "test", utc_now())
@@ -157,7 +157,7 @@ def test_where_the_time_goes_is_seen_by_keyboard_as_a_table_and_on_the_command_l
     settings: Settings, browser: Browser
 ) -> None:
     home = settings.pipeline(PIPELINE)
-    wait_for("the driver has kept batches", lambda: len(BatchTimes.newest(home)) > 2, 60)
+    wait_for("the driver has kept batches", lambda: len(BatchTimes.newest(home)) > 20, 60)
     with page_of(browser, settings, f"/rivertwice/#/p/{PIPELINE}/health?range=1h") as page:
         bars = page.get_by_role("img", name=re.compile("^Of [0-9]+ batch"))
         expect(bars).to_have_attribute("aria-label", re.compile("read, decode, transform and state [0-9.]+ %"))
@@ -173,6 +173,7 @@ def test_where_the_time_goes_is_seen_by_keyboard_as_a_table_and_on_the_command_l
         slowest = page.get_by_role("table", name="The slowest batches, the slowest first")
         expect(slowest.get_by_role("row").nth(1)).to_contain_text("took")
         expect(slowest).to_contain_text("the driver's first batch, which loads code and state")
+        expect(page.locator(".where-time .note")).to_contain_text("stream.max_offsets_per_trigger: 60 → 240")
         told = json.loads(run_command(settings, "status", PIPELINE, "--time"))[PIPELINE]
         worst = told["slowest"][0]
         expect(slowest.get_by_role("row").nth(1)).to_contain_text(worst["reason"])

@@ -111,7 +111,7 @@ class PhaseKeeper:
                 if noted is not None:
                     row, sink, files = noted
                     times_of(progress, row, self._epoch, sink, files, self.cores).record(self._home)
-        except (Py4JError, OSError, ValueError, KeyError, TypeError) as error:
+        except (Py4JError, OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
             if not self._said:
                 _log.warning("how long batches take is not known now: %s", str(error)[:300])
             self._said = True

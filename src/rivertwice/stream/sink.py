@@ -443,7 +443,8 @@ class Sink:
             LogGapError: a topic was deleted and created again, or holds other records than were read of it.
         """
         context = self._context
-        self.laps = laps = Laps()
+        self.laps, self.files = Laps(), 0
+        laps = self.laps
         context.lease.check()  # step 1
         planned = read_planned(context.checkpoint, batch)  # step 2
         if planned is None:
