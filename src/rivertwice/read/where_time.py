@@ -178,10 +178,10 @@ def steps_of(spans: Sequence[Span], step_s: float) -> list[TimeStep]:
             own = steps.setdefault(place, {})
             for name, value in seconds.items():
                 own[name] = own.get(name, 0.0) + value * inside / (stop - begin)
-    return [
-        TimeStep(round(zero + place * step_s, 3), {name: round(value, 3) for name, value in own.items() if value})
-        for place, own in sorted(steps.items())
-    ]
+    rounded = {
+        place: {name: round(value, 3) for name, value in own.items() if round(value, 3)} for place, own in steps.items()
+    }
+    return [TimeStep(round(zero + place * step_s, 3), own) for place, own in sorted(rounded.items()) if own]
 
 
 def _slow(times: BatchTimes, usual: Usual, *, is_first: bool) -> SlowBatch:

@@ -80,6 +80,9 @@ def test_a_batch_in_two_steps_is_spread_and_the_time_between_has_a_name() -> Non
     sums = {name: sum(step.seconds.get(name, 0) for step in steps) for name in ("idle", "no driver", "rows")}
     assert sums == pytest.approx({"idle": 3.0, "no driver": 2.0, "rows": 1.8})
     assert all(sum(step.seconds.values()) <= 1.501 for step in steps)
+    assert all(
+        steps_of([(AT, AT + timedelta(seconds=3, microseconds=1), {"idle": 3.000001})], 1.0)[-1].seconds.values()
+    )
 
 
 @pytest.fixture
