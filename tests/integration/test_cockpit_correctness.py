@@ -18,13 +18,17 @@ from playwright.sync_api import Browser, Page, expect
 
 from homes.cockpit import Past, make_past
 from homes.project import link
+from rivertwice.agent.alert_gates import record_gate
+from rivertwice.agent.alert_store import alerts_of
 from rivertwice.cli.main import cli
 from rivertwice.core.instants import from_ms, to_iso
 from rivertwice.core.settings import Settings
 from rivertwice.local.airflow import airflow_info, client
+from rivertwice.reconcile.results import newest_reconcile
 from rivertwice.timeline.digest import key_text
 from servers.airflow import start_quiet_airflow, stop_quiet_airflow
 from servers.cockpit import MARKS, WIDTHS, axe_findings, chromium, data_of, page_of, sideways, token_of
+from servers.repairs import clicks_to_its_cure
 
 pytestmark = MARKS
 NAME = "past"
@@ -213,3 +217,17 @@ def test_what_did_not_change_is_not_sent_again_and_nonsense_is_refused(settings:
     ):  # fmt: skip
         refused = ask(path)
         assert (refused.status_code, bool(json.loads(refused.text)["detail"])) == (400, True), path
+
+
+@pytest.mark.proves("howto-watch.md#links-and-runbooks")
+@pytest.mark.parametrize("kind", ["defect", "late_share"])
+def test_from_the_message_of_an_alert_to_its_cure_are_three_clicks(
+    settings: Settings, browser: Browser, kind: str
+) -> None:
+    run = newest_reconcile(settings.pipeline(NAME))
+    assert run is not None
+    found = {**run, "gate": {"alerts": [{"severity": "critical", "kind": kind, "message": "found"}]}}
+    record_gate(settings, NAME, found, by="command", details={}, whole=True)
+    (alert,) = (each for each in alerts_of(settings).state().open() if each.cause.kind == kind)
+    clicks = clicks_to_its_cure(browser, settings, alert, "Start the dry run")
+    assert clicks == ["the link of the message", "Plan this backfill", "Start the dry run"]

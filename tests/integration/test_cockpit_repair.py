@@ -45,7 +45,7 @@ def test_a_late_burst_is_one_alert_that_a_person_approves_and_that_closes(world:
     published = len(read_sequence(world.home))
 
     with chromium() as browser:
-        assert len(clicks_to_its_cure(browser, world, alert)) == 3
+        assert len(clicks_to_its_cure(browser, world.settings, alert)) == 3
         place = f"/rivertwice/#/p/{PIPELINE}/alerts"
         with page_of(browser, world.settings, place, user="vera") as page:
             expect(page.get_by_text("A repair waits for a person")).to_be_visible()

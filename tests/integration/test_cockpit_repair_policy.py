@@ -23,7 +23,7 @@ from rivertwice.upkeep.window_repairs import RepairRecord, Repairs
 from running.waiting import wait_for
 from servers.airflow import PIPELINE, World, agent_and_airflow, copy_world
 from servers.cockpit import LIVE_MARKS, ask_for_act, axe_findings, chromium, page_of, picture
-from servers.repairs import REPAIR, clicks_to_its_cure, lasting, repairs, resolution_of, waiting
+from servers.repairs import REPAIR, lasting, repairs, resolution_of, waiting
 from streams.flights import StreamedRun
 
 pytestmark = [*LIVE_MARKS, pytest.mark.faults]
@@ -85,8 +85,6 @@ def declined(world: World, repaired: RepairRecord) -> Defect:
     alert = one_alert(world)
     assert alert.acknowledged_by == ""
     assert alert.details["repair"].startswith(f"1 row DEFECT is served in 1 window: {window}, reads ")
-    with chromium() as browser:
-        assert len(clicks_to_its_cure(browser, world, alert)) == 3
     with chromium() as browser, page_of(browser, world.settings, TAB) as page:
         page.get_by_role("button", name="Decline").click()
         dialog = page.get_by_role("dialog")

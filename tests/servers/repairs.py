@@ -7,6 +7,7 @@ from playwright.sync_api import Browser, expect
 from rivertwice.agent.alert_kinds import body_of
 from rivertwice.agent.alert_model import Alert
 from rivertwice.agent.alert_store import alerts_of
+from rivertwice.core.settings import Settings
 from rivertwice.local.airflow import airflow_info
 from servers.airflow import PIPELINE, World
 from servers.cockpit import data_of, page_of
@@ -45,22 +46,27 @@ def resolution_of(world: World, kind: str) -> str:
     return str(ended[-1])
 
 
-def clicks_to_its_cure(browser: Browser, world: World, alert: Alert) -> list[str]:
-    """Follow an alert from the link of its message to the backfill that cures it, which is not started; return the clicks."""
-    body = body_of(world.settings, alert)
-    root = airflow_info(world.settings).url
-    assert body["page"].startswith(f"{root}/rivertwice/#/p/{PIPELINE}/correctness?window=")
-    with page_of(browser, world.settings, body["page"].removeprefix(root)) as page:
+def clicks_to_its_cure(browser: Browser, settings: Settings, alert: Alert, verb: str = "Run the backfill") -> list[str]:
+    """Follow an alert from the link of its message to the backfill that cures it, which is not started; return the clicks.
+
+    Args:
+        verb: of the last button; where Kafka cannot be asked it is another one.
+    """
+    name, root = alert.cause.pipeline, airflow_info(settings).url
+    address = str(body_of(settings, alert)["page"])
+    assert address.startswith(f"{root}/rivertwice/#/p/{name}/correctness?window=")
+    with page_of(browser, settings, address.removeprefix(root)) as page:
         clicks = ["the link of the message"]
         dialog = page.get_by_role("dialog")
         expect(dialog).to_contain_text(VERDICTS[alert.cause.kind])
         dialog.get_by_role("button", name="Plan this backfill").first.click()
         clicks.append("Plan this backfill")
         dialog.get_by_label("Reason, for the log").fill("what the alert says")
-        dialog.get_by_label("to confirm").fill(PIPELINE)
-        expect(dialog.get_by_role("button", name="Run the backfill")).to_be_enabled()
-        clicks.append("Run the backfill")
-    with page_of(browser, world.settings, f"/rivertwice/#/p/{PIPELINE}/alerts") as page:
-        cause = page.get_by_role("link", name="Look at its cause").first
+        dialog.get_by_label("to confirm").fill(name)
+        expect(dialog.get_by_role("button", name=verb)).to_be_enabled()
+        clicks.append(verb)
+    with page_of(browser, settings, f"/rivertwice/#/p/{name}/alerts") as page:
+        card = page.get_by_role("region", name=alert.cause.kind.replace("_", " "))
+        cause = card.get_by_role("link", name="Look at its cause")
         expect(cause).to_have_attribute("href", alert.place)  # the same as in the message
     return clicks
