@@ -92,9 +92,9 @@ function Box({ name, path, page }) {
       <label class="field"><span>Statement. Ctrl or ⌘ with Enter runs it.</span><textarea class="mono" rows="7" spellcheck=${false} autocapitalize="off" value=${sql} onInput=${(event) => write(event.target.value)} onKeyDown=${keys}></textarea></label>
       <div class="buttons start"><button type="submit" class="primary" disabled=${busy || !sql.trim()}>Run</button>${busy ? html`<button type="button" onClick=${() => running.current?.abort()}>Stop</button>` : null}</div>
     </form>
-    <div aria-live="polite">${busy ? html`<${Busy}>The query runs, at most ${page.seconds} s…<//>` : null}
+    <div aria-live="polite" class="own-line">${busy ? html`<${Busy}>The query runs, at most ${page.seconds} s…<//>` : null}
       ${error ? html`<${Note} tone="bad"><pre class="code" tabindex="0" aria-label="Why it was refused">${error}</pre><//>` : null}
-      ${data ? html`<p class="soft own-line">${data.is_whole ? plural(data.rows.length, "row") : `The first ${plural(data.rows.length, "row")}; there are more`}, in ${number(data.seconds)} s. ${data.statuses.map((status) => `${status}. `)}
+      ${data ? html`<p class="soft">${data.is_whole ? plural(data.rows.length, "row") : `The first ${plural(data.rows.length, "row")}; there are more`}, in ${number(data.seconds)} s. ${data.statuses.map((status) => `${status}. `)}
         ${data.rows.length ? html`As a file, asked again: ${FORMS.map((form) => html`<button key=${form} type="button" class="quiet" disabled=${busy} onClick=${() => save(form)}>${form}</button> `)}` : null}</p>` : null}</div>
     ${data ? html`<${Values} name=${name} caption=${`${plural(data.rows.length, "row")} of the query`} columns=${data.columns.map((column) => ({ ...column, type: column.type.replace("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ") }))} data=${data} />` : null}
     <details><summary>Views and their columns</summary>
