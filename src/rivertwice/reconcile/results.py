@@ -274,16 +274,25 @@ def _cause_table(run: str, causes: Sequence[ReconcileCause]) -> pa.Table:
 def reconcile_runs(home: PipelineHome) -> list[Row]:
     """Return every finished run, oldest first, with its JSON columns decoded."""
     table = Table(home.tables.reconciles).read()
-    if table is None:
-        return []
-    rows = sorted(table.to_pylist(), key=lambda row: (row["created_at"], row["run"]))
+    return [] if table is None else _decoded(table.sort_by([("created_at", "ascending"), ("run", "ascending")]))
+
+
+def _decoded(runs: pa.Table) -> list[Row]:
+    rows = runs.to_pylist()
     return [{n: json.loads(v) if n in _JSON_COLUMNS and v is not None else v for n, v in row.items()} for row in rows]
+
+
+def _read_newest(home: PipelineHome) -> Row | None:
+    table = Table(home.tables.reconciles).read()
+    if table is None or not table.num_rows:
+        return None
+    return _decoded(table.sort_by([("created_at", "descending"), ("run", "descending")]).slice(0, 1))[0]
 
 
 def newest_reconcile(home: PipelineHome) -> Row | None:
     """Return the newest finished run, or None; a table without a new commit is not read again."""
     table = home.tables.reconciles
-    newest = _NEWEST.get(str(table), (table,), lambda: next(reversed(reconcile_runs(home)), None))
+    newest = _NEWEST.get(str(table), (table,), lambda: _read_newest(home))
     return None if newest is None else dict(newest)
 
 
@@ -302,4 +311,4 @@ def cause_rows(home: PipelineHome, run: str) -> list[Row]:
     return sorted(rows, key=lambda r: (r["pair"], r["cause"], r["topic"] or "", r["partition"] or 0, r["offset"] or 0))
 
 
-_NEWEST: Remembered[dict[str, Any] | None] = Remembered(256)  # the newest run of so many pipelines
+_NEWEST: Remembered[dict[str, Any] | None] = Remembered()

@@ -35,11 +35,13 @@ SIX_SECONDS_AGO = Before(3, NOW - timedelta(seconds=6), 540, 24)
 
 
 def test_a_running_stream_has_all_figures() -> None:
-    sample = take_sample(RUNS, LOOK, SIX_SECONDS_AGO, NOW)
+    cost = {"cpu_cores": 0.5, "memory_bytes": 4e8}
+    missed = dict.fromkeys((each for each in CURVES if each.startswith("missed_")), 0.0)
+    sample = take_sample(RUNS, replace(LOOK, missed=missed), SIX_SECONDS_AGO, NOW, cost)
     assert (sample.state, sample.wanted) == ("running", True)
     assert dict(sample.values) == {
         "lag": 7.0, "read_per_s": 10.0, "emitted_per_s": 1.0, "watermark_delay_s": 120.0, "batch_s": 0.75,
-        "state_bytes": 1000.0,
+        "state_bytes": 1000.0, **cost, **missed,
     }  # fmt: skip
     assert set(sample.values) == set(CURVES)
     assert sample.parts == {"flights/0": 3, "flights/1": 4}
@@ -74,7 +76,7 @@ def test_the_agent_writes_a_sample_of_each_pipeline(tmp_path: Path) -> None:
     home = settings.pipeline("flight_delays")
     write_intent(home, "running", "test", NOW)
     BEAT.save(home)
-    keeper = SampleKeeper(settings, lambda: ["flight_delays"], threading.Event(), dict)
+    keeper = SampleKeeper(settings, lambda: ["flight_delays"], threading.Event(), lambda _: None)
     keeper.look("flight_delays", NOW)
     (slot,) = read_level(ring_file(home), LEVELS[0], NOW)
     assert slot["most"][CURVES.index("watermark_delay_s")] == 120.0
