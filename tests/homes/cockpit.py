@@ -130,7 +130,7 @@ def keep_samples(settings: Settings, names: Sequence[str], now: datetime) -> Non
     for kind in range(3):
         own = names[kind::3]
         for name in own[:1]:
-            for number in range(30 * 360 + 1):
+            for number in range(30 * 360, -1, -1):
                 values = {"lag": 40.0 * (number % 7), "cpu_cores": 0.1 + 0.2 * kind, "memory_bytes": 3e8 + 1e8 * kind}
                 missed = {"missed_freshness": float(number % 400 < kind), "missed_late_share": 0.0}
                 sample = RingSample(now - timedelta(minutes=4 * number), "running", True, values | missed)

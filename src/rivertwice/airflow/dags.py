@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
@@ -33,6 +34,25 @@ from rivertwice.airflow.work import work_of
 from rivertwice.core import Settings
 from rivertwice.definition import NO_SCHEDULE
 from rivertwice.tasks import ActTask, DagFacts, dag_id
+
+WEEK = "week"
+"""Stands for all pipelines in the id of the DAG that reports."""
+
+
+def report_dag() -> DAG:
+    """Report the week of all pipelines on Monday morning: one file, and a sentence to the routes of alerts."""
+    with DAG(
+        dag_id=dag_id("report", WEEK),
+        description="Writes the report of the last seven days, and sends its sentence to the routes of alerts.",
+        schedule="0 6 * * 1",
+        catchup=False,
+        max_active_runs=1,
+        tags=["rivertwice", "report"],
+        doc_md="The report of the week, of all pipelines: `HOME/reports`. See `rivertwice docs howto-watch`.",
+        default_args={"retries": 3, "retry_delay": timedelta(minutes=10)},
+    ) as dag:
+        step("write", "report_week")(WEEK)
+    return dag
 
 
 def stream_dag(settings: Settings, facts: DagFacts) -> DAG:

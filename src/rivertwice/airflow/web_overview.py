@@ -14,6 +14,7 @@ from airflow.api_fastapi.core_api.security import GetUserDep
 from airflow.models.dagrun import DagRun
 from airflow.models.taskinstance import TaskInstance
 from fastapi import APIRouter
+from fastapi.responses import Response
 from sqlalchemy import exists, or_, select
 from sqlalchemy.orm import Session
 
@@ -27,7 +28,7 @@ from rivertwice.airflow.web_access import (
     readable_pipelines,
 )
 from rivertwice.core import Deadline, RivertwiceError, Settings, beside, utc_now
-from rivertwice.read import Job, describe_row, describe_summary
+from rivertwice.read import Job, WeekReport, describe_row, describe_summary
 from rivertwice.tasks import FoundDefinitions, dag_id
 
 # Runs of a pipeline's DAGs that are at work or wait, from Airflow's database: one query for all pipelines of a page.
@@ -155,6 +156,16 @@ def overview(user: GetUserDep, session: SessionDep, settings: SettingsDep) -> ob
     if any(isinstance(row, UnreadRow) for row in rows):
         _read_beside(settings, shown)
     return Overview(tuple(rows))
+
+
+@router.get("/week")
+def week(user: GetUserDep, session: SessionDep, settings: SettingsDep) -> Response:
+    """Return the report of the last seven days as a file, of the pipelines that the user may read."""
+    readable = readable_pipelines(pipelines_without_versions(settings), user, session)
+    now = utc_now()
+    page = WeekReport.read(settings, sorted(readable), now).page
+    named = {"Content-Disposition": f'attachment; filename="week-{now:%Y-%m-%d}.html"', "Cache-Control": "no-store"}
+    return Response(page, media_type="text/html", headers=named)
 
 
 def _row(

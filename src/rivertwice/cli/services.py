@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,7 +12,7 @@ import click
 from rivertwice.cli.asking import changes_unasked
 from rivertwice.cli.demo import run_steps
 from rivertwice.cli.frame import DEFECT, Frame, as_table, example, pass_frame
-from rivertwice.cli.options import name_argument
+from rivertwice.cli.options import INSTANT, INSTANT_FORM, name_argument
 from rivertwice.core import RequestError, naming_extras
 
 if TYPE_CHECKING:
@@ -180,6 +182,7 @@ def _stop_airflow(frame: Frame) -> list[str]:
         "rivertwice status",
         "rivertwice status flight_delays",
         "rivertwice status flight_delays --why",
+        "rivertwice status --week --write week.html",
         "rivertwice --output json status | jq .pipelines",
     )
 )
@@ -190,8 +193,21 @@ def _stop_airflow(frame: Frame) -> list[str]:
 @click.option(
     "-v", "--verbose", is_flag=True, help="Show also the driver of each stream, its epoch, timeline and micro-batch."
 )
+@click.option(
+    "--week", is_flag=True, help="The report of the last seven days: compared, agreed, repaired, late, lost, proved."
+)
+@click.option("--until", type=INSTANT, metavar="INSTANT", help=f"With --week: its end; default: now. {INSTANT_FORM}.")
+@click.option(
+    "--write",
+    "target",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="TARGET",
+    help="With --week: as an HTML file without a script.",
+)
 @pass_frame
-def status(frame: Frame, name: str | None, why: bool, verbose: bool) -> None:
+def status(
+    frame: Frame, name: str | None, why: bool, verbose: bool, week: bool, until: datetime | None, target: Path | None
+) -> None:
     """Show everything in one view.
 
     It has the services, and per pipeline the desired and the observed state.
@@ -203,9 +219,20 @@ def status(frame: Frame, name: str | None, why: bool, verbose: bool) -> None:
 
         show_causes(frame, name)
         return
-    from rivertwice.cli.status import status_text, view_home
+    if (target or until) and not week:
+        message = "--until and --write are for --week; write `rivertwice status --week --write week.html`"
+        raise click.UsageError(message)
+    from rivertwice.cli.status import status_text, view_home, week_text
     from rivertwice.core import utc_now
 
     names = frame.settings.pipeline_names() if name is None else [frame.known_pipeline(name)]
+    if week:
+        from rivertwice.read import WeekReport
+
+        report = WeekReport.read(frame.settings, names, until or utc_now())
+        if target is not None:
+            target.write_text(report.page, encoding="utf-8")
+        frame.emit(report, lambda: week_text(report))
+        return
     view = view_home(frame.settings, names, utc_now())
     frame.emit(view, lambda: status_text(view, verbose=verbose))

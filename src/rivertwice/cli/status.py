@@ -14,7 +14,7 @@ from rivertwice.engine import engine_status
 
 if TYPE_CHECKING:
     from rivertwice.agent import ObjectivesView
-    from rivertwice.read import NowView
+    from rivertwice.read import NowView, WeekReport
 
 
 @dataclass(frozen=True)
@@ -190,6 +190,30 @@ def _load_texts(item: PipelineStatus) -> Iterator[str]:
 def _retention_texts(item: PipelineStatus) -> Iterator[str]:
     if item.retention is not None and not isinstance(item.retention, Unreadable) and item.retention.summary:
         yield f"retention: {item.retention.summary}"
+
+
+def week_text(report: WeekReport) -> str:
+    """Return the report of a week: a sentence, and a table of the pipelines, those first that need a look."""
+    heads = ("pipeline", "windows", "rows", "agree", "late", "wrong", "lost", "repairs", "proved", "alerts")
+    rows = [
+        (
+            week.name,
+            week.windows,
+            week.rows,
+            week.agree,
+            week.late,
+            week.wrong,
+            week.lost,
+            week.repairs,
+            week.proved,
+            week.incidents,
+        )
+        for week in report.pipelines
+    ]
+    unread = [f"{week.name}: {week.unread}" for week in report.pipelines if week.unread]
+    return "\n".join(
+        [f"{to_iso(report.since)} to {to_iso(report.until)}: {report.sentence}", as_table(heads, rows), *unread]
+    )
 
 
 def _objective_texts(item: PipelineStatus) -> Iterator[str]:

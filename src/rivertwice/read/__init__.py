@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from rivertwice.read.side_rows import describe_late, describe_letters, describe_one, sample_to_discard
     from rivertwice.read.timelines import describe_versions, view_timelines
     from rivertwice.read.trouble import describe_correctness
+    from rivertwice.read.week import WeekReport
 else:
     from rivertwice.core.face import lazy_names
 

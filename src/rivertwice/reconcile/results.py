@@ -11,9 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from rivertwice.core import PipelineHome, Place, Row, from_ms, to_plain
+from rivertwice.core import PipelineHome, Place, Row, from_ms, to_ms, to_plain
 from rivertwice.reconcile.model import RowId, RowVerdict
-from rivertwice.storage import NewFile, Remembered, Table
+from rivertwice.storage import NewFile, Remembered, Table, Where
 from rivertwice.timeline import Increment, Verdict, causes_of, verdicts_of
 
 FORMAT = 1
@@ -271,9 +271,10 @@ def _cause_table(run: str, causes: Sequence[ReconcileCause]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=CAUSES)
 
 
-def reconcile_runs(home: PipelineHome) -> list[Row]:
-    """Return every finished run, oldest first, with its JSON columns decoded."""
-    table = Table(home.tables.reconciles).read()
+def reconcile_runs(home: PipelineHome, since: datetime | None = None) -> list[Row]:
+    """Return every finished run, oldest first, with its JSON columns decoded; only those from an instant on, if one is given."""
+    wanted = None if since is None else Where("created_at").is_after(to_ms(since) - 1)
+    table = Table(home.tables.reconciles).read(matching=wanted)
     return [] if table is None else _decoded(table.sort_by([("created_at", "ascending"), ("run", "ascending")]))
 
 

@@ -75,7 +75,7 @@ export function Overview({ route, go }) {
   const count = (key) => (key === "ten" ? Math.min(TEN, rows.length) : rows.filter(KEEPS[key]).length);
   return html`<div>
     <${Banner} state=${state} />
-    <div class="page-head"><h1>Pipelines</h1><${Checked} state=${state} /></div>
+    <div class="page-head"><h1>Pipelines</h1><a href=${new URL("api/week", document.baseURI.split("#")[0]).href} download>Report of the week</a><${Checked} state=${state} /></div>
     ${query.dag ? html`<${Note} tone="calm">The DAG ${query.dag} belongs to no pipeline of rivertwice. Below are those that there are.<//>` : null}
     ${state.data === null ? (state.error ? null : html`<${Busy} />`) : html`
       <div class="tools" role="search">
