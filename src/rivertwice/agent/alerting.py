@@ -15,8 +15,7 @@ from rivertwice.agent.decide import Action
 from rivertwice.agent.figures import Measures
 from rivertwice.agent.keeper import Keeper
 from rivertwice.agent.metrics import measure
-from rivertwice.agent.objectives import judge_objectives
-from rivertwice.agent.prometheus import FIRING, OK, AlertState, firing, judge_alerts
+from rivertwice.agent.prometheus import FIRING, OK, AlertState, firing, judge_alerts, judge_objectives
 from rivertwice.agent.view import view_pipeline
 from rivertwice.core import Settings
 from rivertwice.definition import load_definition
@@ -29,7 +28,7 @@ class AlertScan:
     """What was measured of a pipeline, and when.
 
     Attributes:
-        missed: the objectives by curve, as `judge_objectives` gives them.
+        missed: the objectives, as `judge_objectives` gives them.
         hibernate: after this time without a record its driver ends; None: never, or not while a first load is under way.
     """
 

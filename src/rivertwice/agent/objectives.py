@@ -7,20 +7,17 @@ An objective is a share of the time in which a limit of the pipeline holds. The 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Self
 
 import numpy as np
 
-from rivertwice.agent.figures import Measures
-from rivertwice.agent.prometheus import FIRING, OK, AlertState
-from rivertwice.agent.ring import CURVES, LEVELS, Slots
+from rivertwice.agent.ring import CURVES, LEVELS, MISSED, Slots
 from rivertwice.core import PipelineHome
 from rivertwice.definition import Definition, format_duration
 
-MISSED = "missed_"
 DAYS = dict(zip((1, 7, 30), LEVELS[2:], strict=True))
 """Days over which a budget is judged, with the level of the ring that has them."""
 
@@ -84,27 +81,6 @@ class ObjectivesView:
         budgets = [budget_of(name, target, limits[name], levels, now) for name, target in declared.items()]
         budgets.sort(key=lambda each: math.inf if each.left is None else each.left)
         return cls(tuple(budgets), cost_of(levels, now))
-
-
-def judge_objectives(definition: Definition, measures: Measures, states: Sequence[AlertState]) -> dict[str, float]:
-    """Return curve to 1 for each declared objective that is missed now and 0 for one that holds; one that is not known is left out. Pure.
-
-    Args:
-        states: of the alerts, which judge the limits that they share with objectives.
-    """
-    fires = {each.rule.name: each.state == FIRING for each in states if each.state in (OK, FIRING)}
-    late, defects = measures.late_share, measures.served_defects
-    missed = {
-        "freshness": fires.get("latency"),
-        "late_share": None if late is None else late > definition.late.alert_share,
-        "agreement": None if defects is None else defects > 0,
-        "recovery": fires.get("recovery"),
-    }
-    return {
-        MISSED + name: float(found)
-        for name, found in missed.items()
-        if found is not None and getattr(definition.slo, name) is not None
-    }
 
 
 def share_of(slots: Slots, curve: str, now: datetime) -> tuple[float, float] | None:

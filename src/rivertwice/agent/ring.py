@@ -29,6 +29,7 @@ MAGIC = b"rivertwice samples 2\n"
 HEAD = 64
 SLOTS = 304
 """A range is 300 slots; the others keep a reader of its beginning apart from the writer of its end."""
+MISSED = "missed_"
 CURVES = (
     "lag", "read_per_s", "emitted_per_s", "watermark_delay_s", "batch_s", "state_bytes", "cpu_cores", "memory_bytes",
     "missed_freshness", "missed_late_share", "missed_agreement", "missed_recovery",

@@ -15,7 +15,7 @@ from rivertwice.agent.alerting import AlertScan
 from rivertwice.agent.cost import CostMeter
 from rivertwice.agent.health import Condition, StreamObservation, observe_stream
 from rivertwice.agent.keeper import Keeper
-from rivertwice.agent.ring import RingSample, ring_file, write_sample
+from rivertwice.agent.ring import MISSED, RingSample, ring_file, write_sample
 from rivertwice.agent.view import LAG_FRESH_S
 from rivertwice.core import Settings, from_ms
 from rivertwice.timeline import Heartbeat
@@ -55,7 +55,9 @@ def take_sample(
     speaking = beat if is_own and observation.state != Condition.UNRESPONSIVE else None
     fresh = None if look is None or now - look.at > LOOK_FRESH else look
     measured = None if fresh is None else fresh.measures
-    values: dict[str, float | None] = {**(cost or {}), **({} if fresh is None else fresh.missed)}
+    values: dict[str, float | None] = dict(cost or {})
+    if fresh is not None:
+        values |= {MISSED + name: missed for name, missed in fresh.missed.items()}
     parts: Mapping[str, int] = {}
     if beat is not None and beat.watermark_ms:
         values["watermark_delay_s"] = (now - from_ms(beat.watermark_ms)).total_seconds()

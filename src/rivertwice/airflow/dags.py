@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
@@ -32,7 +31,7 @@ from rivertwice.airflow.operators import AwaitRun, SuperviseEpoch
 from rivertwice.airflow.schedules import run_schedule, schedule, schedule_text, timetable
 from rivertwice.airflow.work import work_of
 from rivertwice.core import Settings
-from rivertwice.definition import NO_SCHEDULE
+from rivertwice.definition import NO_SCHEDULE, AirflowSettings
 from rivertwice.tasks import ActTask, DagFacts, dag_id
 
 WEEK = "week"
@@ -41,16 +40,9 @@ WEEK = "week"
 
 def report_dag() -> DAG:
     """Report the week of all pipelines on Monday morning: one file, and a sentence to the routes of alerts."""
-    with DAG(
-        dag_id=dag_id("report", WEEK),
-        description="Writes the report of the last seven days, and sends its sentence to the routes of alerts.",
-        schedule="0 6 * * 1",
-        catchup=False,
-        max_active_runs=1,
-        tags=["rivertwice", "report"],
-        doc_md="The report of the week, of all pipelines: `HOME/reports`. See `rivertwice docs howto-watch`.",
-        default_args={"retries": 3, "retry_delay": timedelta(minutes=10)},
-    ) as dag:
+    facts = DagFacts(name=WEEK, airflow=AirflowSettings())
+    says = "Writes the report of the last seven days of all pipelines, and sends its sentence to the routes of alerts."
+    with pipeline_dag(facts, "report", says, schedule="0 6 * * 1") as dag:
         step("write", "report_week")(WEEK)
     return dag
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -182,7 +181,7 @@ def _stop_airflow(frame: Frame) -> list[str]:
         "rivertwice status",
         "rivertwice status flight_delays",
         "rivertwice status flight_delays --why",
-        "rivertwice status --week --write week.html",
+        "rivertwice status --week --html > week.html",
         "rivertwice --output json status | jq .pipelines",
     )
 )
@@ -197,16 +196,10 @@ def _stop_airflow(frame: Frame) -> list[str]:
     "--week", is_flag=True, help="The report of the last seven days: compared, agreed, repaired, late, lost, proved."
 )
 @click.option("--until", type=INSTANT, metavar="INSTANT", help=f"With --week: its end; default: now. {INSTANT_FORM}.")
-@click.option(
-    "--write",
-    "target",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="TARGET",
-    help="With --week: as an HTML file without a script.",
-)
+@click.option("--html", is_flag=True, help="With --week: print it as an HTML page without a script.")
 @pass_frame
 def status(
-    frame: Frame, name: str | None, why: bool, verbose: bool, week: bool, until: datetime | None, target: Path | None
+    frame: Frame, name: str | None, why: bool, verbose: bool, week: bool, until: datetime | None, html: bool
 ) -> None:
     """Show everything in one view.
 
@@ -219,8 +212,8 @@ def status(
 
         show_causes(frame, name)
         return
-    if (target or until) and not week:
-        message = "--until and --write are for --week; write `rivertwice status --week --write week.html`"
+    if (html or until) and not week:
+        message = "--until and --html are for --week; write `rivertwice status --week --html > week.html`"
         raise click.UsageError(message)
     from rivertwice.cli.status import status_text, view_home, week_text
     from rivertwice.core import utc_now
@@ -230,9 +223,10 @@ def status(
         from rivertwice.read import WeekReport
 
         report = WeekReport.read(frame.settings, names, until or utc_now())
-        if target is not None:
-            target.write_text(report.page, encoding="utf-8")
-        frame.emit(report, lambda: week_text(report))
+        if html:
+            click.echo(report.page, nl=False)
+        else:
+            frame.emit(report, lambda: week_text(report))
         return
     view = view_home(frame.settings, names, utc_now())
     frame.emit(view, lambda: status_text(view, verbose=verbose))

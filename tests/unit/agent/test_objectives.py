@@ -11,8 +11,8 @@ import pytest
 from homes.project import FLIGHTS, edit_yaml, make_project
 from rivertwice.agent.cost import CostMeter
 from rivertwice.agent.figures import Measures
-from rivertwice.agent.objectives import ObjectivesView, judge_objectives
-from rivertwice.agent.prometheus import judge_alerts
+from rivertwice.agent.objectives import ObjectivesView
+from rivertwice.agent.prometheus import judge_alerts, judge_objectives
 from rivertwice.agent.ring import RingSample, ring_file, write_sample
 from rivertwice.core.errors import DefinitionError
 from rivertwice.core.homes import PipelineHome
@@ -57,15 +57,15 @@ def test_each_objective_is_judged_by_the_limit_that_is_declared_elsewhere(settin
         ("freshness", {"latency_s": 301}), ("late_share", {"late_share": 0.06}), ("agreement", {"served_defects": 1}),
         ("recovery", {"recovery_s": 901}),
     ):  # fmt: skip
-        assert [curve for curve, missed in judged(definition, **change).items() if missed] == [f"missed_{name}"]
+        assert [each for each, missed in judged(definition, **change).items() if missed] == [name]
 
 
 def test_what_is_not_declared_or_not_known_is_not_judged(settings: Settings) -> None:
     definition = declare(settings, DECLARED)
-    assert set(judged(definition, desired="stopped")) == {"missed_late_share", "missed_agreement"}
-    assert "missed_agreement" not in judged(definition, served_defects=None)
+    assert set(judged(definition, desired="stopped")) == {"late_share", "agreement"}
+    assert "agreement" not in judged(definition, served_defects=None)
     only = declare(settings, {"slo": {"agreement": 0.99}})
-    assert set(judged(only)) == {"missed_agreement"}
+    assert set(judged(only)) == {"agreement"}
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from homes.project import make_project
 from rivertwice.agent.alerting import AlertScan
 from rivertwice.agent.figures import Measures
 from rivertwice.agent.health import StreamObservation
-from rivertwice.agent.ring import CURVES, LEVELS, read_level, ring_file
+from rivertwice.agent.ring import CURVES, LEVELS, MISSED, read_level, ring_file
 from rivertwice.agent.samples import Before, SampleKeeper, note_of, take_sample
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.instants import to_iso, to_ms
@@ -36,8 +36,10 @@ SIX_SECONDS_AGO = Before(3, NOW - timedelta(seconds=6), 540, 24)
 
 def test_a_running_stream_has_all_figures() -> None:
     cost = {"cpu_cores": 0.5, "memory_bytes": 4e8}
-    missed = dict.fromkeys((each for each in CURVES if each.startswith("missed_")), 0.0)
-    sample = take_sample(RUNS, replace(LOOK, missed=missed), SIX_SECONDS_AGO, NOW, cost)
+    missed = dict.fromkeys((each for each in CURVES if each.startswith(MISSED)), 0.0)
+    sample = take_sample(
+        RUNS, replace(LOOK, missed={name[len(MISSED) :]: 0.0 for name in missed}), SIX_SECONDS_AGO, NOW, cost
+    )
     assert (sample.state, sample.wanted) == ("running", True)
     assert dict(sample.values) == {
         "lag": 7.0, "read_per_s": 10.0, "emitted_per_s": 1.0, "watermark_delay_s": 120.0, "batch_s": 0.75,
