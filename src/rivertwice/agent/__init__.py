@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         title_of,
     )
     from rivertwice.agent.alert_model import Alert, AlertCause, AlertPhase, AlertSeverity, Report, State, due
-    from rivertwice.agent.alert_routes import Route, Routes, config_file, load_routes
+    from rivertwice.agent.alert_routes import Routes, config_file, load_routes
     from rivertwice.agent.alert_sender import Sender
     from rivertwice.agent.alert_store import alerts_of
     from rivertwice.agent.awaiting import Wait, WaitState, decide_wait, last_failure, look

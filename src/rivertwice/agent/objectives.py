@@ -113,7 +113,7 @@ def budget_of(name: str, target: float, limit: str, levels: Mapping[int, Slots],
         return Budget(name, target, limit, burn, left, f"{head}: nothing is known yet")
     used = ", ".join(f"{share:.0%} of {days} d" for days, share in burn.items())
     allowed = longest * 1440 * (1 - target)
-    words = f"{left:.0%} of the budget is left" if left >= 0 else f"the budget is overdrawn {burn[longest]:.1f} times"
+    words = f"{left:.0%} of the budget is left" if left > 0 else "the budget is used up"
     text = (
         f"{head}: {words}, {missed_s / 60:,.0f} of {allowed:,.0f} minutes were missed in {longest} days (used: {used})"
     )

@@ -47,7 +47,7 @@ function BudgetLeft({ budget }) {
   if (!budget) return html`<span class="soft">no SLO</span>`;
   if (budget.left === null) return html`<span class="soft" title=${budget.text}>${budget.objective}: not known yet</span>`;
   const tone = budget.left <= 0 ? "bad" : budget.burn[1] > 1 ? "warn" : "good", percent = (share) => `${number(Math.round(100 * share))} %`;
-  return html`<div><${Light} tone=${tone} word=${percent(budget.left)} title=${budget.text} /><div class="soft">${budget.objective}, 1 d: ${percent(budget.burn[1] ?? 0)} used</div></div>`;
+  return html`<div><${Light} tone=${tone} word=${budget.left > 0 ? percent(budget.left) : "used up"} title=${budget.text} /><div class="soft">${budget.objective}, 1 d: ${percent(budget.burn[1] ?? 0)} used</div></div>`;
 }
 
 function cellsOf(row) {
