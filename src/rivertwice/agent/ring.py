@@ -238,8 +238,8 @@ def read_level(path: Path, level: RingLevel, now: datetime) -> Slots:
     chosen = slots[(slots["start"] >= first) & (slots["start"] <= last)]
     each, raw = SLOT.itemsize, chosen.tobytes()
     sums = [_checksum(raw[at : at + each]) for at in range(0, len(raw), each)]
-    chosen = chosen[(chosen["samples"] > 0) & (chosen["crc"] == np.array(sums, np.uint32))]
-    return chosen[np.argsort(chosen["start"])]
+    whole: Slots = chosen[(chosen["samples"] > 0) & (chosen["crc"] == np.array(sums, np.uint32))]
+    return whole[np.argsort(whole["start"])]
 
 
 def lags_of(slots: Slots, names: Iterable[str]) -> dict[str, npt.NDArray[np.float64]]:

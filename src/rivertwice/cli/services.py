@@ -223,10 +223,7 @@ def status(
         from rivertwice.read import WeekReport
 
         report = WeekReport.read(frame.settings, names, until or utc_now())
-        if html:
-            click.echo(report.page, nl=False)
-        else:
-            frame.emit(report, lambda: week_text(report))
+        frame.emit(report, lambda: report.page if html else week_text(report))
         return
     view = view_home(frame.settings, names, utc_now())
     frame.emit(view, lambda: status_text(view, verbose=verbose))

@@ -88,7 +88,7 @@ class WeekReport:
         weeks = sorted(
             (_read(settings, name, span, alerts) for name in names), key=lambda each: (each.is_well, each.name)
         )
-        sums = {name: sum(getattr(each, name) or 0 for each in weeks) for name in SUMMED}
+        sums: dict[str, Any] = {name: sum(getattr(each, name) or 0 for each in weeks) for name in SUMMED}
         sums["incidents"] += _incidents(alerts, None)
         totals = PipelineWeek("all", **sums)
         return cls(span.start, span.end, totals, sentence_of(weeks, totals), tuple(weeks))
