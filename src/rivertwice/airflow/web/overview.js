@@ -40,14 +40,14 @@ export function select(rows, { q = "", show = "all", sort = "worst" }) {
   return show === "ten" ? found.slice(0, TEN) : found;
 }
 
-const HEADS = ["Pipeline", ...LIGHTS.map(([, title]) => title), "Lag, last 6 h", "Last verdict", "Budget left", "Cost, 24 h", "Running"];
+const HEADS = ["Pipeline", ...LIGHTS.map(([, title]) => title), "Lag, last 6 h", "Last verdict", "Budget left, cost of 24 h", "Running"];
 
 // The smallest budget: what is left of 30 days, and how much of a day's was used in the last day.
 function BudgetLeft({ budget }) {
-  if (!budget) return html`<span class="soft">no SLO</span>`;
-  if (budget.left === null) return html`<span class="soft" title=${budget.text}>${budget.objective}: not known yet</span>`;
+  if (!budget) return html`<div class="soft">no SLO</div>`;
+  if (budget.left === null) return html`<div class="soft" title=${budget.text}>${budget.objective}: not known yet</div>`;
   const tone = budget.left <= 0 ? "bad" : budget.burn[1] > 1 ? "warn" : "good", percent = (share) => `${number(Math.round(100 * share))} %`;
-  return html`<div><${Light} tone=${tone} word=${budget.left > 0 ? percent(budget.left) : "used up"} title=${budget.text} /><div class="soft">${budget.objective}, 1 d: ${percent(budget.burn[1] ?? 0)} used</div></div>`;
+  return html`<div><${Light} tone=${tone} word=${budget.left > 0 ? percent(budget.left) : "used up"} title=${budget.text} /><div class="soft">${budget.objective}${budget.burn[1] > 0 ? `, ${percent(budget.burn[1])} of 1 d used` : ""}</div></div>`;
 }
 
 function cellsOf(row) {
@@ -58,8 +58,7 @@ function cellsOf(row) {
     ...LIGHTS.map(([key]) => (row.lights?.[key] ? html`<${Light} ...${row.lights[key]} />` : html`<span class="soft">–</span>`)),
     html`${lag.points?.length ? html`<${Sparkline} points=${lag.points} label=${`lag of ${row.name} over the last 6 hours, now ${lag.text || "not known"}`} />` : null}<span class="lag-now">${lag.text || (lag.newest === undefined || lag.newest === null ? "–" : number(lag.newest))}</span><${Stale} short why=${lag.stale} />`,
     row.verdict ? html`<span><${Ago} at=${row.verdict.at} /><${Stale} short why=${row.verdict.stale} /></span>` : html`<span class="soft">none yet</span>`,
-    html`<${BudgetLeft} budget=${budgetOf(row)} />`,
-    row.objectives?.cost ? html`<span class="lag-now">${number(Math.round(costOf(row)))} CPU-s<br />${bytes(row.objectives.cost.memory_bytes)}</span>` : html`<span class="soft">–</span>`,
+    html`<div><${BudgetLeft} budget=${budgetOf(row)} />${row.objectives?.cost ? html`<div class="lag-now">${number(Math.round(costOf(row)))} CPU-s, ${bytes(row.objectives.cost.memory_bytes)}</div>` : null}</div>`,
     html`<${Running} running=${row.running} empty="–" />`,
   ];
 }
