@@ -151,7 +151,6 @@ def main() -> None:
     parser.add_argument("--days", type=int, default=365)
     parser.add_argument("--keys", type=int, default=50)
     parser.add_argument("--pipelines", type=int, default=20)
-    parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--only", nargs="*", default=list(ANSWERS))
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -163,7 +162,7 @@ def main() -> None:
         folder = given.home or Path(scratch)
         if not (folder / "made").exists():
             folder.mkdir(parents=True, exist_ok=True)
-            make_past(folder, past, _names(given.pipelines), given.workers)
+            make_past(folder, past, _names(given.pipelines))
             (folder / "made").touch()
         print(f"{given.days} days, {3 * given.days} windows, {given.keys} keys, {given.pipelines} pipelines")
         print(f"{'answer':36}{'cold s':>9}{'CPU-s':>9}{'warm s':>9}{'CPU-s':>9}{'bytes':>10}")

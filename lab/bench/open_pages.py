@@ -1,9 +1,9 @@
 """What open pages of the cockpit cost a real Airflow: time until they can be used, bytes of a poll, and CPU of the API server.
 
-    PYTHONPATH=.:tests .venv/bin/python -m lab.bench.open_pages [--home FOLDER] [--running FOLDER] [--pages 10] [--seconds 60] [--rounds 4]
+    PYTHONPATH=.:tests .venv/bin/python -m lab.bench.open_pages [--home FOLDER] [--running FOLDER] [--pages 10] [--seconds 60] [--rounds 4] [--pipelines 20] [--keys 50]
 
-Without `--running` an Airflow starts over the past of `bench.cockpit` (20 pipelines, a year of verdicts, 1,095 windows of 50 keys), which
-is kept in FOLDER. With it, the Airflow that runs in that home is measured, so that something changes at each poll.
+Without `--running` an Airflow starts over the past of `bench.cockpit` (a year of verdicts, 1,095 windows by keys, and 30 days of samples
+with objectives, for each pipeline), which is kept in FOLDER. With it, the Airflow that runs in that home is measured, so that something changes at each poll.
 
 Seconds with so many pages open and seconds without follow each other, and the difference of the server's CPU is divided by the pages.
 """
@@ -22,8 +22,9 @@ from typing import Any
 import psutil
 from playwright.sync_api import Browser, Response
 
-from homes.cockpit import Past, make_past
+from homes.cockpit import OBJECTIVES, Past, keep_samples, make_past
 from homes.project import link
+from rivertwice.core.instants import utc_now
 from rivertwice.core.settings import Settings
 from rivertwice.local.airflow import airflow_home, client
 from servers.airflow import start_quiet_airflow, stop_quiet_airflow
@@ -31,11 +32,12 @@ from servers.cockpit import chromium, page_of
 
 KINDS = {
     "overview": ("/rivertwice/", "main table tbody tr"),
+    "overview, read": ("/rivertwice/", "main table tbody tr:last-child .row-words:not(.soft)"),
     "now": ("/rivertwice/#/p/{name}", "main table tbody tr"),
     "health": ("/rivertwice/#/p/{name}/health", "main canvas"),
     "correctness": ("/rivertwice/#/p/{name}/correctness", "main [role=grid] [role=gridcell]"),
 }
-"""Where each page is, and what is there once it can be used."""
+"""Where each page is, and what is there once it can be used; `read`: once the server has read the last pipeline, too."""
 
 
 def cpu_of(settings: Settings) -> float:
@@ -104,6 +106,8 @@ def main() -> None:
     parser.add_argument("--pages", type=int, default=10)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--pipelines", type=int, default=20)
+    parser.add_argument("--keys", type=int, default=50)
     parser.add_argument("--only", nargs="+", default=list(KINDS), choices=list(KINDS))
     given = parser.parse_args()
     with ExitStack() as at_end:
@@ -114,7 +118,9 @@ def main() -> None:
             settings, name = Settings(project=folder / "project", home=folder / "home"), "p00"
             if not (folder / "made").exists():
                 folder.mkdir(parents=True, exist_ok=True)
-                make_past(folder, Past(365, 50), [f"p{number:02d}" for number in range(20)], workers=2)
+                names = [f"p{number:02d}" for number in range(given.pipelines)]
+                make_past(folder, Past(365, given.keys), names, more=OBJECTIVES)
+                keep_samples(settings, names, utc_now())
                 link(settings.project, ("plugins", "dags", "expectations"))
                 (folder / "made").touch()
             at_end.callback(stop_quiet_airflow, settings)

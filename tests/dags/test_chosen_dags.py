@@ -18,6 +18,8 @@ from rivertwice.definition.model import Definition
 from rivertwice.tasks.definitions import DagFacts, find_definition
 
 DEFINITION = load_definition(FLIGHTS)
+WEEK = "report__week"
+"""The DAG that is of all pipelines."""
 
 
 def with_dags(own: AirflowSettings) -> dict[str, object]:
@@ -27,7 +29,7 @@ def with_dags(own: AirflowSettings) -> dict[str, object]:
 
 def test_without_a_word_a_pipeline_has_all_of_them(tmp_path: Path) -> None:
     made = make_project(tmp_path, {"flight_delays": FLIGHTS})
-    assert sorted(all_dags(made)) == sorted(f"{verb}__flight_delays" for verb in DAG_VERBS if verb != "stream")
+    assert set(all_dags(made)) == {WEEK, *(f"{verb}__flight_delays" for verb in DAG_VERBS if verb != "stream")}
 
 
 @pytest.mark.proves("howto-airflow.md#streams-by-schedule")
@@ -80,7 +82,7 @@ def test_the_projects_file_says_it_for_every_pipeline_that_does_not(tmp_path: Pa
     found = find_definition(made, "flight_delays").airflow
     assert (found.dags, found.paused, found.retry_delay) == (["reconcile", "operate"], False, timedelta(minutes=1))
     assert found.spark.confs == {"spark.driver.memory": "3g", "spark.task.cpus": "2"}
-    assert sorted(all_dags(made)) == ["operate__flight_delays", "reconcile__flight_delays"]
+    assert sorted(all_dags(made)) == ["operate__flight_delays", "reconcile__flight_delays", WEEK]
 
 
 def test_a_mistake_in_the_projects_file_is_named_with_its_place(tmp_path: Path) -> None:
@@ -88,7 +90,7 @@ def test_a_mistake_in_the_projects_file_is_named_with_its_place(tmp_path: Path) 
     made.project_file.write_text("airflow: {spark: {driver_memory: lots}}\n")
     with pytest.raises(ConfigError, match=r"rivertwice.yaml: airflow.spark.driver_memory: String should match"):
         find_definition(made, "flight_delays")
-    assert all_dags(made) == {}  # as with a definition that is refused, and `require_definitions` shows why
+    assert list(all_dags(made)) == [WEEK]  # as with a definition that is refused, and `require_definitions` shows why
 
 
 def test_a_worker_that_starts_a_task_makes_its_dag_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,7 +110,7 @@ def test_a_worker_that_starts_a_task_makes_its_dag_alone(tmp_path: Path, monkeyp
         with pytest.raises(KeyError):
             found["backfill__nowhere"]
     with _airflow_parsing_context_manager(dag_id="mine", task_id="gate"):
-        assert len(all_dags(made)) == len(DAG_VERBS) - 1
+        assert len(all_dags(made)) == len(DAG_VERBS)
 
 
 class Loaded:

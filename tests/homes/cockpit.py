@@ -8,8 +8,8 @@ be compared, and the windows of the last day are open.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,6 +21,7 @@ from homes import backfill
 from homes.backfill import RESULT, add_timeline, stamped
 from homes.ledger import ledger_row
 from homes.project import make_project
+from rivertwice.agent.ring import RingSample, ring_file, write_sample
 from rivertwice.backfill.model import BackfillPlan, BackfillRequest, BackfillView, BatchZone
 from rivertwice.backfill.plan import plan_backfill
 from rivertwice.backfill.store import ChunkRecord, backfill_app, backfill_folder, save_plan, stamp_rows
@@ -59,6 +60,9 @@ YAML = (
 SQL = backfill.SQL.replace("'1 hour'", "'8 hours'")
 
 
+OBJECTIVES = "alerts: {latency: 5 minutes}\nslo: {freshness: 0.995, late_share: 0.99, agreement: 0.999}\n"
+
+
 @dataclass(frozen=True)
 class Past:
     """How long the past is.
@@ -95,17 +99,44 @@ def start_of(day: int, window: int = 0) -> int:
     return to_ms(FIRST) + day * DAY_MS + window * SIZE_MS
 
 
-def make_past(root: Path, past: Past, pipelines: Sequence[str] = ("p",), workers: int = 1) -> Settings:
-    """Return the settings of a project whose pipelines each have that past."""
-    files = {name: {"pipeline.yaml": YAML.replace("NAME", name), "transform.sql": SQL} for name in pipelines}
+def make_past(root: Path, past: Past, pipelines: Sequence[str] = ("p",), more: str = "") -> Settings:
+    """Return the settings of a project whose pipelines each have that past: the first one's is written, the others' are copies of it.
+
+    Args:
+        more: lines for the definition of each.
+    """
+    files = {name: {"pipeline.yaml": YAML.replace("NAME", name) + more, "transform.sql": SQL} for name in pipelines}
     settings = make_project(root, files)
-    if workers == 1:
-        for name in pipelines:
-            fill(settings, name, past)
-    else:
-        with ProcessPoolExecutor(workers) as pool:
-            list(pool.map(fill, [settings] * len(pipelines), pipelines, [past] * len(pipelines)))
+    for name in pipelines[:1]:
+        fill(settings, name, past)
+    for name in pipelines[1:]:
+        copy_past(settings, pipelines[0], name)
     return settings
+
+
+def copy_past(settings: Settings, first: str, name: str) -> None:
+    """Give a pipeline a copy of another one's past; rows in tables keep the other's name, which nothing shown reads."""
+    own = settings.pipeline(name).root
+    shutil.copytree(settings.pipeline(first).root, own)
+    for file in own.rglob("*.json"):
+        text = file.read_text()
+        for around in ('"{}"', '"{}#', '\\"{}\\"', "/{}/"):
+            text = text.replace(around.format(first), around.format(name))
+        file.write_text(text)
+
+
+def keep_samples(settings: Settings, names: Sequence[str], now: datetime) -> None:
+    """Give pipelines 30 days of samples; each third one missed its freshness more often than the one before."""
+    for kind in range(3):
+        own = names[kind::3]
+        for name in own[:1]:
+            for number in range(30 * 360, -1, -1):
+                values = {"lag": 40.0 * (number % 7), "cpu_cores": 0.1 + 0.2 * kind, "memory_bytes": 3e8 + 1e8 * kind}
+                missed = {"missed_freshness": float(number % 400 < kind), "missed_late_share": 0.0}
+                sample = RingSample(now - timedelta(minutes=4 * number), "running", True, values | missed)
+                write_sample(ring_file(settings.pipeline(name)), sample)
+        for name in own[1:]:
+            shutil.copy(ring_file(settings.pipeline(own[0])), ring_file(settings.pipeline(name)))
 
 
 def fill(settings: Settings, name: str, past: Past) -> None:

@@ -11,9 +11,9 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Response, Route, expect
 
-from homes.cockpit import Past, make_past
+from homes.cockpit import OBJECTIVES, Past, keep_samples, make_past
 from homes.project import FLIGHTS, REPOSITORY, edit_yaml, link, rename, write_definition
-from rivertwice.core.instants import to_ms
+from rivertwice.core.instants import to_ms, utc_now
 from rivertwice.core.settings import Settings
 from rivertwice.definition.bundle import build_bundle
 from rivertwice.definition.lint_finding import CheckReport
@@ -39,8 +39,9 @@ HOSTILE = '<img src=x onerror="document.title=1"> is text'
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
     """An Airflow over a pipeline with eight days behind it, one that has never run, and one that is refused; it has a viewer, too."""
-    made = make_past(tmp_path_factory.mktemp("cockpit"), Past(days=8, keys=4), (PIPELINE,))
+    made = make_past(tmp_path_factory.mktemp("cockpit"), Past(days=8, keys=4), (PIPELINE,), OBJECTIVES)
     made = replace(made, query=True)
+    keep_samples(made, (PIPELINE,), utc_now())
     for name in (OTHER, BROKEN):
         write_definition(made.definitions / name, FLIGHTS)
         rename(made, FLIGHTS.name, name)
@@ -95,6 +96,27 @@ def test_a_viewer_finds_each_pipeline_and_a_broken_one_says_why(settings: Settin
         assert page.title().endswith(f"{OTHER} · rivertwice")
 
 
+@pytest.mark.proves("howto-watch.md#objectives")
+@pytest.mark.proves("howto-cockpit.md#read-the-overview")
+def test_the_overview_has_the_smallest_budget_the_cost_and_the_worst_first(
+    settings: Settings, browser: Browser
+) -> None:
+    with page_of(browser, settings, "/rivertwice/", user="vera") as page:
+        table = page.get_by_role("table", name="Pipelines")
+        row = table.get_by_role("row", name=re.compile(f"^{PIPELINE}"))
+        expect(row).to_contain_text("100 %")
+        expect(row).to_contain_text(re.compile(r"8,6\d\d CPU-s"))
+        expect(table.get_by_role("row", name=re.compile(f"^{OTHER}"))).to_contain_text("no SLO")
+        page.get_by_label("Sort by").select_option(label="Smallest budget left")
+        expect(table.get_by_role("row").nth(1)).to_contain_text(PIPELINE)
+        page.get_by_role("radio", name="Ten worst 3").focus()
+        page.keyboard.press("Space")
+        expect(page).to_have_url(re.compile("show=ten"))
+        given = page.request.get(str(page.get_by_role("link", name="Report of the week").evaluate("link => link.href")))
+        assert given.headers["content-disposition"].startswith('attachment; filename="week-')
+        assert all(name in given.text() for name in (PIPELINE, OTHER, BROKEN))
+
+
 QUICK = {(1440, False), (390, True)}
 LOOKS = [
     pytest.param(width, dark, marks=[] if (width, dark) in QUICK else pytest.mark.faults)
@@ -110,6 +132,7 @@ def test_every_part_fits_the_width_and_axe_finds_nothing(
     with page_of(browser, settings, "/rivertwice/", width=width, dark=dark) as page:
         expect(page.get_by_role("link", name=OTHER)).to_be_visible()
         expect(page.locator("html")).to_have_css("color-scheme", "dark" if dark else "light")
+        picture(page, f"overview-{width}-{'dark' if dark else 'light'}")
         assert (axe_findings(page), sideways(page)) == ([], 0)
         page.get_by_role("link", name=PIPELINE, exact=True).click()
         expect(page.get_by_role("tab", name="Logs")).to_be_visible()  # `all` waits for none

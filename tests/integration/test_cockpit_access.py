@@ -39,6 +39,7 @@ ROUTES = {
     ("GET", "/web"): OPEN,
     ("GET", "/api/me"): LOGIN,
     ("GET", "/api/overview"): LOGIN,
+    ("GET", "/api/week"): LOGIN,
     ("GET", "/api/map"): LOGIN,
     ("GET", "/api/p/{name}/preview/{act}"): PREVIEW,
     ("GET", "/api/p/{name}/preview/discard"): PREVIEW,

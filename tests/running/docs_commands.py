@@ -30,7 +30,7 @@ ANYWHERE = ("--project", "--home", "-o", "--output")
 _FENCE = re.compile(r"^ *```(\w*)[^\n]*\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 _SHELL = ("sh", "bash", "")
 _INLINE = re.compile(r"`(rivertwice [^`]+)`")
-_PLACEHOLDER = re.compile(r"\[|\]|\\|\.\.\.|\bVERB\b|^rivertwice samples 1$")  # the first line of a file
+_PLACEHOLDER = re.compile(r"\[|\]|\\|\.\.\.|\bVERB\b|^rivertwice samples 2$")  # the first line of a file
 
 PIPELINES = ("flight_delays", "orders", "trips", "page_views")
 FILES = {

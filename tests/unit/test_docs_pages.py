@@ -60,7 +60,7 @@ def test_every_command_that_needs_no_service_runs_from_the_wheel(tmp_path: Path)
 
 def test_what_is_red_has_a_row_that_says_what_to_do() -> None:
     page = (REPOSITORY / "docs" / "howto-red.md").read_text(encoding="utf-8")
-    named = {*map(str, REACTIONS), *KINDS} - {"test"}
+    named = {*map(str, REACTIONS), *KINDS} - {"test", "week"}
     assert sorted(word for word in named if f"`{word}`" not in page) == []
 
 

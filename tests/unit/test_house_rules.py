@@ -31,7 +31,7 @@ PURE_MODULES = (
 )  # fmt: skip
 FACE = 25
 WIDER = {
-    "agent": 76,
+    "agent": 73,
     "backfill": 59,
     "core": 116,
     "definition": 128,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         title_of,
     )
     from rivertwice.agent.alert_model import Alert, AlertCause, AlertPhase, AlertSeverity, Report, State, due
-    from rivertwice.agent.alert_routes import Route, Routes, config_file, load_routes, send_message
+    from rivertwice.agent.alert_routes import Routes, config_file, load_routes
     from rivertwice.agent.alert_sender import Sender
     from rivertwice.agent.alert_store import alerts_of
     from rivertwice.agent.awaiting import Wait, WaitState, decide_wait, last_failure, look
@@ -41,9 +41,10 @@ if TYPE_CHECKING:
     from rivertwice.agent.launch import agent_status, start_agent, stop_agent
     from rivertwice.agent.memory import load_memory
     from rivertwice.agent.metrics import measure
+    from rivertwice.agent.objectives import ObjectivesView
     from rivertwice.agent.observe import has_room
     from rivertwice.agent.prometheus import AlertState, alerting_rules, dashboard, exposition, firing, judge_alerts
-    from rivertwice.agent.ring import CURVES, LEVELS, STATES, RingLevel, Slots, lags_of, read_level, ring_file
+    from rivertwice.agent.ring import CURVES, LEVELS, STATES, RingLevel, Slots, lags_of
     from rivertwice.agent.served import definition_of_head
     from rivertwice.agent.view import (
         PipelineView,

@@ -363,7 +363,7 @@ def run_agent(settings: Settings, stop: threading.Event, drain_s: float | None =
         agent = Agent(settings, alerts.newest_of)
         kinds = (ServedKeeper, RetentionKeeper, UpkeepKeeper, SavepointKeeper, FastKeeper, DeliveryKeeper)
         keepers: list[Keeper] = [kind(settings, names, stop) for kind in kinds]
-        keepers += [alerts, SampleKeeper(settings, names, stop, alerts.newest), ListenKeeper(settings, stop)]
+        keepers += [alerts, SampleKeeper(settings, names, stop, alerts.newest_of), ListenKeeper(settings, stop)]
         for keeper in keepers:
             keeper.start()
         end_metrics = serve_metrics(settings, alerts.newest, utc_now)

@@ -171,6 +171,7 @@ KINDS: Mapping[str, AlertKind] = {
     TASK_FAILED: AlertKind(
         "the stream runs on; what this task does (savepoint, archive, reconcile, backfill) was not done", _STATUS
     ),
+    "week": AlertKind("the sentence says it; the command shows each pipeline", ("status", "--week")),
     "test": AlertKind("none: this is a test of a route", ("alerts",)),
 }
 _OTHER = AlertKind("not known for this kind of alert", _STATUS)

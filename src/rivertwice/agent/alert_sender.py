@@ -77,6 +77,17 @@ class Sender:
                 self._store.apply(lambda state: (forget(state, severities, self._now()), ()))
             return taken
 
+    def tell(self, alert: Alert, routes: Mapping[str, Route]) -> dict[str, str | None]:
+        """Send a message that is in no state to routes, once; return the reason for each that did not take it, None for the others."""
+        told: dict[str, str | None] = {}
+        for name, route in routes.items():
+            try:
+                outcome = send_message(self._settings, route, alert, self._env, self._now())
+                told[name] = None if outcome.taken and not outcome.error else outcome.error
+            except ConfigError as error:
+                told[name] = str(error)
+        return told
+
     def _serve(self, name: str, route: Route, state: State) -> int:
         waiting = due(state.alerts, name, route.severities)
         if not waiting or is_waiting(state.routes.get(name, RouteState()), self._now()):

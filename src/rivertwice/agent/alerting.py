@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from rivertwice.agent.act import page, page_over, record_event
@@ -15,7 +15,7 @@ from rivertwice.agent.decide import Action
 from rivertwice.agent.figures import Measures
 from rivertwice.agent.keeper import Keeper
 from rivertwice.agent.metrics import measure
-from rivertwice.agent.prometheus import FIRING, OK, AlertState, firing, judge_alerts
+from rivertwice.agent.prometheus import FIRING, OK, AlertState, firing, judge_alerts, judge_objectives
 from rivertwice.agent.view import PipelineView, Unreadable, view_pipeline
 from rivertwice.core import Settings
 from rivertwice.definition import load_definition
@@ -28,6 +28,7 @@ class AlertScan:
     """What was measured of a pipeline, and when.
 
     Attributes:
+        missed: the objectives, as `judge_objectives` gives them.
         hibernate: after this time without a record its driver ends; None: never, or not while a first load is under way.
     """
 
@@ -35,6 +36,7 @@ class AlertScan:
     states: list[AlertState]
     at: datetime
     hibernate: timedelta | None = None
+    missed: Mapping[str, float] = field(default_factory=dict)
 
 
 def select_edges(known: frozenset[str], states: Sequence[AlertState]) -> tuple[list[AlertState], list[AlertState]]:
@@ -76,7 +78,8 @@ class AlertKeeper(Keeper):
         measures = measure(self._settings, name, view, now)
         states = judge_alerts(measures, limits)
         rests = definition.stream.hibernate if measures.first_load_step is None else None
-        self._looks[name] = AlertScan(measures, states, now, rests)
+        missed = judge_objectives(definition, measures, states)
+        self._looks[name] = AlertScan(measures, states, now, rests, missed)
         _, over = select_edges(self._firing(name), states)
         for each in firing(states):
             shown = {"batch": "" if view.batch is None else str(view.batch), "savepoint": _savepoint(view)}

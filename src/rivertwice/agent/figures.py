@@ -60,7 +60,7 @@ class Measures:
         dead_open: dead letters that were neither amended nor discarded; dead_oldest_s: age of the oldest one's batch. dead_newest: what
             the newest ones have in common, in words.
         late_share: late pairs among all, as the newest reconcile proved it; reconcile_age_s: how old that is.
-        defects: DEFECT verdicts of it.
+        defects: DEFECT verdicts of it; served_defects: those of what is served.
         quality_failing: severity to expectations of the pipeline's own suite that fail over what is served; empty: it has none.
         checkpoint_bytes, checkpoint_files: live checkpoint of the head.
         state_bytes: the state in it alone.
@@ -112,6 +112,7 @@ class Measures:
     late_share: float | None = None
     reconcile_age_s: float | None = None
     defects: int | None = None
+    served_defects: int | None = None
     checkpoint_bytes: int | None = None
     checkpoint_files: int | None = None
     state_bytes: int | None = None

@@ -16,7 +16,7 @@ from rivertwice.definition import Definition, load_definition
 from rivertwice.deliver import sinks_of, view_delivery
 from rivertwice.log import Part, StoredOffsets, first_stamps, kafka, name_parts
 from rivertwice.quality import failing_by_severity, standing
-from rivertwice.reconcile import newest_reconcile
+from rivertwice.reconcile import SERVED, newest_reconcile
 from rivertwice.savepoint import ProofState, select_newest, view_recovery
 from rivertwice.storage import Remembered, files_below
 from rivertwice.timeline import (
@@ -365,6 +365,7 @@ def _from_reconcile(measures: Measures, home: PipelineHome, now: datetime) -> Me
         late_share=run["balance"]["total"]["late_share"],
         reconcile_age_s=(now - run["created_at"]).total_seconds(),
         defects=sum(counts.get(Verdict.DEFECT, 0) for counts in run["counts"].values()),
+        served_defects=run["counts"].get(SERVED, {}).get(Verdict.DEFECT, 0),
     )
 
 

@@ -14,7 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from rivertwice.agent.figures import Measures
-from rivertwice.definition import AlertLimits
+from rivertwice.definition import AlertLimits, Definition
 
 # The alerts on a stream and when they fire. Pure: figures and limits in, a state per rule out.
 
@@ -190,6 +190,27 @@ def _judge(rule: AlertRule, measures: Measures, limits: AlertLimits) -> AlertSta
 def firing(states: Sequence[AlertState]) -> list[AlertState]:
     """Return those that fire."""
     return [each for each in states if each.state == FIRING]
+
+
+def judge_objectives(definition: Definition, measures: Measures, states: Sequence[AlertState]) -> dict[str, float]:
+    """Return 1 for each declared objective that is missed now and 0 for one that holds; one that is not known is left out. Pure.
+
+    Args:
+        states: of the alerts, which judge the limits that they share with objectives.
+    """
+    fires = {each.rule.name: each.state == FIRING for each in states if each.state in (OK, FIRING)}
+    late, defects = measures.late_share, measures.served_defects
+    missed = {
+        "freshness": fires.get("latency"),
+        "late_share": None if late is None else late > definition.late.alert_share,
+        "agreement": None if defects is None else defects > 0,
+        "recovery": fires.get("recovery"),
+    }
+    return {
+        name: float(found)
+        for name, found in missed.items()
+        if found is not None and getattr(definition.slo, name) is not None
+    }
 
 
 PREFIX = "rivertwice_"

@@ -1,7 +1,7 @@
-"""A ring of samples per pipeline: the last hour, six hours, day and week, in a file whose size stays the same.
+"""A ring of samples per pipeline: the last hour, six hours, day, week and 30 days, in a file whose size stays the same.
 
-The agent writes it, every few seconds and at the same cost each time. The file has four levels of slots. A slot is one step of its
-level (12 s to 34 min) and holds the least, largest and mean figure of that step. The place of a slot follows from its start alone, so
+The agent writes it, every few seconds and at the same cost each time. The file has five levels of slots. A slot is one step of its
+level (12 s to 144 min) and holds the least, largest and mean figure of that step. The place of a slot follows from its start alone, so
 there is no pointer that a crash could leave wrong, and two agents that write at the same moment write the same place. A slot has a
 checksum: one that was written in part counts as one where nothing is known. The file is made whole, so a disk that is full later
 takes nothing from it. It holds numbers alone: no key, no value and no text of a record.
@@ -25,12 +25,16 @@ import numpy.typing as npt
 from rivertwice.agent.observe import has_room
 from rivertwice.core import PipelineHome
 
-FORMAT = 1
-MAGIC = b"rivertwice samples 1\n"
+MAGIC = b"rivertwice samples 2\n"
 HEAD = 64
 SLOTS = 304
 """A range is 300 slots; the others keep a reader of its beginning apart from the writer of its end."""
-CURVES = ("lag", "read_per_s", "emitted_per_s", "watermark_delay_s", "batch_s", "state_bytes")
+MISSED = "missed_"
+CURVES = (
+    "lag", "read_per_s", "emitted_per_s", "watermark_delay_s", "batch_s", "state_bytes", "cpu_cores", "memory_bytes",
+    "missed_freshness", "missed_late_share", "missed_agreement", "missed_recovery",
+)  # fmt: skip
+"""A figure `missed_X` is 1 while the objective X is missed and 0 while it holds: the mean of a step is the share of its time."""
 STATES = (
     "", "stopped", "idle", "running", "draining", "starting", "restoring", "failed", "unresponsive", "down", "given_up",
 )  # fmt: skip
@@ -78,10 +82,14 @@ class RingLevel:
         """Return where the slot of a step is in the file."""
         return HEAD + (self.position * SLOTS + start // self.step_s % SLOTS) * SLOT.itemsize
 
+    def read(self, home: PipelineHome, now: datetime) -> Slots:
+        """Return the slots of a pipeline that began within the span before `now`, as `read_level` does."""
+        return read_level(ring_file(home), self, now)
+
 
 LEVELS = tuple(
     RingLevel(name, step, place)
-    for place, (name, step) in enumerate((("1h", 12), ("6h", 72), ("24h", 288), ("7d", 2016)))
+    for place, (name, step) in enumerate((("1h", 12), ("6h", 72), ("24h", 288), ("7d", 2016), ("30d", 8640)))
 )
 SIZE = HEAD + len(LEVELS) * SLOTS * SLOT.itemsize
 """Bytes of the file, whatever the pipeline does."""
@@ -168,7 +176,7 @@ def _is_whole(slot: npt.NDArray[Any]) -> bool:
 
 
 def write_sample(path: Path, sample: RingSample) -> None:
-    """Add a sample to each level of a file, which is made if it is missing or of another format: four reads, four writes.
+    """Add a sample to each level of a file, which is made if it is missing or of another format: a read and a write for each.
 
     Raises:
         OSError: the file cannot be made or written; what it holds stays.
@@ -228,9 +236,10 @@ def read_level(path: Path, level: RingLevel, now: datetime) -> Slots:
     last = level.start_of(now)
     first = last - 299 * level.step_s
     chosen = slots[(slots["start"] >= first) & (slots["start"] <= last)]
-    whole = np.array([_is_whole(slot) for slot in chosen], dtype=bool)
-    chosen = chosen[whole] if len(chosen) else chosen
-    return chosen[np.argsort(chosen["start"])]
+    each, raw = SLOT.itemsize, chosen.tobytes()
+    sums = [_checksum(raw[at : at + each]) for at in range(0, len(raw), each)]
+    whole: Slots = chosen[(chosen["samples"] > 0) & (chosen["crc"] == np.array(sums, np.uint32))]
+    return whole[np.argsort(whole["start"])]
 
 
 def lags_of(slots: Slots, names: Iterable[str]) -> dict[str, npt.NDArray[np.float64]]:

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from rivertwice.agent.alerting import AlertScan
+from rivertwice.agent.cost import CostMeter
 from rivertwice.agent.health import Condition, StreamObservation, observe_stream
 from rivertwice.agent.keeper import Keeper
-from rivertwice.agent.ring import RingSample, ring_file, write_sample
+from rivertwice.agent.ring import MISSED, RingSample, ring_file, write_sample
 from rivertwice.agent.view import LAG_FRESH_S
 from rivertwice.core import Settings, from_ms
 from rivertwice.timeline import Heartbeat
@@ -35,20 +36,28 @@ class Before:
 
 
 def take_sample(
-    observation: StreamObservation, look: AlertScan | None, before: Before | None, now: datetime
+    observation: StreamObservation,
+    look: AlertScan | None,
+    before: Before | None,
+    now: datetime,
+    cost: Mapping[str, float] | None = None,
 ) -> RingSample:
     """Return what is true of a stream now; a figure that is not known is left out. Pure.
 
     Args:
         look: what the agent measured last, if it did.
         before: the last sample's heartbeat, if there was one.
+        cost: curves of what the driver uses.
     """
     wanted = observation.intent is not None and observation.intent.desired == "running"
     beat = observation.heartbeat
     is_own = observation.owner is not None and beat is not None and beat.epoch == observation.owner.epoch
     speaking = beat if is_own and observation.state != Condition.UNRESPONSIVE else None
-    measured = None if look is None or now - look.at > LOOK_FRESH else look.measures
-    values: dict[str, float | None] = {}
+    fresh = None if look is None or now - look.at > LOOK_FRESH else look
+    measured = None if fresh is None else fresh.measures
+    values: dict[str, float | None] = dict(cost or {})
+    if fresh is not None:
+        values |= {MISSED + name: missed for name, missed in fresh.missed.items()}
     parts: Mapping[str, int] = {}
     if beat is not None and beat.watermark_ms:
         values["watermark_delay_s"] = (now - from_ms(beat.watermark_ms)).total_seconds()
@@ -113,17 +122,19 @@ class SampleKeeper(Keeper):
         settings: Settings,
         names: Callable[[], list[str]],
         stop: threading.Event,
-        newest: Callable[[], Mapping[str, AlertScan]],
+        newest_of: Callable[[str], AlertScan | None],
     ) -> None:
-        """Create the thread; `newest` gives what was measured last, by pipeline."""
+        """Create the thread; `newest_of` gives what was measured last of a pipeline."""
         super().__init__(settings, names, stop)
-        self._newest = newest
+        self._newest_of = newest_of
+        self._meter = CostMeter(settings.home)
         self._before: dict[str, Before | None] = {}
 
     def look(self, name: str, now: datetime) -> RingSample:
         """Write the sample of one pipeline, and return it."""
         observation = observe_stream(self._settings, name, now)
-        sample = take_sample(observation, self._newest().get(name), self._before.get(name), now)
+        cost = self._meter.look(name, None if observation.owner is None else observation.owner.pid, now)
+        sample = take_sample(observation, self._newest_of(name), self._before.get(name), now, cost)
         self._before[name] = note_of(observation.heartbeat)
         write_sample(ring_file(self._settings.pipeline(name)), sample)
         return sample

@@ -31,8 +31,20 @@ from rivertwice.airflow.operators import AwaitRun, SuperviseEpoch
 from rivertwice.airflow.schedules import run_schedule, schedule, schedule_text, timetable
 from rivertwice.airflow.work import work_of
 from rivertwice.core import Settings
-from rivertwice.definition import NO_SCHEDULE
+from rivertwice.definition import NO_SCHEDULE, AirflowSettings
 from rivertwice.tasks import ActTask, DagFacts, dag_id
+
+WEEK = "week"
+"""Stands for all pipelines in the id of the DAG that reports."""
+
+
+def report_dag() -> DAG:
+    """Report the week of all pipelines on Monday morning: one file, and a sentence to the routes of alerts."""
+    facts = DagFacts(name=WEEK, airflow=AirflowSettings())
+    says = "Writes the report of the last seven days of all pipelines, and sends its sentence to the routes of alerts."
+    with pipeline_dag(facts, "report", says, schedule="0 6 * * 1") as dag:
+        step("write", "report_week")(WEEK)
+    return dag
 
 
 def stream_dag(settings: Settings, facts: DagFacts) -> DAG:

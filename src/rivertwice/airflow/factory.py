@@ -17,7 +17,7 @@ from airflow.sdk import get_parsing_context
 
 from rivertwice.airflow import dags
 from rivertwice.core import DefinitionError, Settings, base_of
-from rivertwice.tasks import DagFacts, find_dags, of_dag
+from rivertwice.tasks import AgentClient, DagFacts, find_dags, of_dag
 
 if TYPE_CHECKING:
     from airflow.sdk import DAG
@@ -60,6 +60,12 @@ def _asked_for() -> tuple[str, str] | None:
     """Return verb and pipeline of the DAG that Airflow reads the file for; None: it reads all of them, or one that is none of ours."""
     asked = get_parsing_context().dag_id
     return None if asked is None else of_dag(asked)
+
+
+def week_dags() -> Iterator[DAG]:
+    """Yield the DAG that reports the week; there is none where the home is elsewhere, with its agent."""
+    if not AgentClient.is_named() and _asked_for() in (None, ("report", dags.WEEK)):
+        yield dags.report_dag()
 
 
 class Dags(dict[str, "DAG"]):
@@ -108,4 +114,6 @@ def all_dags(settings: Settings | None = None, pipelines: Collection[str] | None
             log.error("pipeline %s has no DAGs: %s", found.name, found.refusal)
             continue
         made.update({dag.dag_id: dag for dag in dags_of(settings, found.facts, asked and [asked[0]])})
+    if pipelines is None:
+        made.update({dag.dag_id: dag for dag in week_dags()})
     return made

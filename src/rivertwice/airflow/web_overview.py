@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ from airflow.api_fastapi.core_api.security import GetUserDep
 from airflow.models.dagrun import DagRun
 from airflow.models.taskinstance import TaskInstance
 from fastapi import APIRouter
+from fastapi.responses import Response
 from sqlalchemy import exists, or_, select
 from sqlalchemy.orm import Session
 
@@ -25,8 +27,8 @@ from rivertwice.airflow.web_access import (
     pipelines_without_versions,
     readable_pipelines,
 )
-from rivertwice.core import RivertwiceError, Settings, utc_now
-from rivertwice.read import Job, describe_row, describe_summary
+from rivertwice.core import Deadline, RivertwiceError, Settings, beside, utc_now
+from rivertwice.read import Job, WeekReport, describe_row, describe_summary
 from rivertwice.tasks import FoundDefinitions, dag_id
 
 # Runs of a pipeline's DAGs that are at work or wait, from Airflow's database: one query for all pipelines of a page.
@@ -42,6 +44,9 @@ WATCH = "watch"
 """The task of `care__P` that looks at the stream from one run to the next."""
 MOST = 40
 """Runs that are shown of all pipelines together."""
+PATIENCE_S = 0.5
+"""An answer waits for so long for pipelines that were never read."""
+_READING = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -60,6 +65,16 @@ class BrokenRow:
     error: str | None
     running: tuple[Job, ...]
     description: str = ""
+
+
+@dataclass(frozen=True)
+class UnreadRow:
+    """The row of a pipeline that this process is still reading for the first time."""
+
+    name: str
+    description: str
+    running: tuple[Job, ...]
+    unread: bool = True
 
 
 @dataclass(frozen=True)
@@ -127,31 +142,61 @@ router = APIRouter(prefix="/api", route_class=ViewRoute)
 
 @router.get("/overview")
 def overview(user: GetUserDep, session: SessionDep, settings: SettingsDep) -> object:
-    """Return a row for each pipeline that the user may read. One that cannot be read shows why, and hides no other."""
+    """Return a row for each pipeline that the user may read. One that cannot be read shows why, and hides no other.
+
+    The first look of a process at many pipelines takes long: rows that are not read in time follow with a later answer.
+    """
     names = pipelines_without_versions(settings)
     readable = readable_pipelines(names, user, session)
     known = known_pipelines(settings)
+    shown = [known[name] for name in names if name in known and name in readable]
     runs = runs_at_work(readable, session)
+    now, patience = utc_now(), Deadline.after(PATIENCE_S)
+    rows = [_row(settings, each, tuple(runs.get(each.name, ())), now, patience) for each in shown]
+    if any(isinstance(row, UnreadRow) for row in rows):
+        _read_beside(settings, shown)
+    return Overview(tuple(rows))
+
+
+@router.get("/week")
+def week(user: GetUserDep, session: SessionDep, settings: SettingsDep) -> Response:
+    """Return the report of the last seven days as a file, of the pipelines that the user may read."""
+    readable = readable_pipelines(pipelines_without_versions(settings), user, session)
     now = utc_now()
-    return Overview(
-        tuple(
-            _row(settings, known[name], tuple(runs.get(name, ())), now)
-            for name in names
-            if name in known and name in readable
-        )
-    )
+    page = WeekReport.read(settings, sorted(readable), now).page
+    named = {"Content-Disposition": f'attachment; filename="week-{now:%Y-%m-%d}.html"', "Cache-Control": "no-store"}
+    return Response(page, media_type="text/html", headers=named)
 
 
-def _row(settings: Settings, found: FoundDefinitions, runs: tuple[Job, ...], now: datetime) -> object:
+def _row(
+    settings: Settings, found: FoundDefinitions, runs: tuple[Job, ...], now: datetime, patience: Deadline
+) -> object:
     definition = found.definition
     if definition is None:
         return BrokenRow(found.name, found.refusal, runs)
     try:
-        row = describe_row(settings, definition, now)
+        row = describe_row(settings, definition, now, only_known=patience.is_over())
     except (RivertwiceError, OSError, ValueError, KeyError) as error:
         log.warning("the overview cannot show %s: %s", definition.name, error)
         return BrokenRow(definition.name, f"{type(error).__name__}: {error}", runs, definition.description)
+    if row is None:
+        return UnreadRow(definition.name, definition.description, runs)
     return replace(row, running=(*runs, *row.running))
+
+
+def _read_beside(settings: Settings, shown: Sequence[FoundDefinitions]) -> None:
+    """Read all pipelines once in a thread, if none does so already."""
+    if not _READING.acquire(blocking=False):
+        return
+
+    def read() -> None:
+        try:
+            for each in shown:
+                _row(settings, each, (), utc_now(), Deadline.after(PATIENCE_S))
+        finally:
+            _READING.release()
+
+    beside(read, "overview")
 
 
 @router.get("/p/{name}/summary")

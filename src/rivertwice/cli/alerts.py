@@ -10,10 +10,10 @@ from rivertwice.cli import options
 from rivertwice.cli.asking import changes_unasked
 from rivertwice.cli.frame import DEFECT, Frame, FriendlyGroup, as_table, example, pass_frame
 from rivertwice.cli.options import reason_option
-from rivertwice.core import ConfigError, RequestError, ServiceError
+from rivertwice.core import RequestError, ServiceError
 
 if TYPE_CHECKING:
-    from rivertwice.agent import Alert, Route
+    from rivertwice.agent import Alert
 
 
 @click.group(
@@ -58,9 +58,7 @@ def alerts_test(frame: Frame, name: str | None) -> None:
 
     The result of each is shown. Exit 1 if a route did not take it.
     """
-    import os
-
-    from rivertwice.agent import Alert, AlertCause, AlertSeverity, config_file, load_routes
+    from rivertwice.agent import Alert, AlertCause, AlertSeverity, Sender, config_file, load_routes
     from rivertwice.core import utc_now
 
     config = load_routes(frame.settings)
@@ -73,7 +71,7 @@ def alerts_test(frame: Frame, name: str | None) -> None:
     now = utc_now()
     text = "this is a test of a route of alerts, asked for by `rivertwice alerts test`; nothing is wrong"
     alert = Alert(AlertCause("", "test"), AlertSeverity.WARNING, text, "test", now, now)
-    results = {key: _try_route(frame, route, alert, dict(os.environ)) for key, route in routes.items()}
+    results = Sender(frame.settings).tell(alert, routes)
     rows = [(key, routes[key].to, "taken" if error is None else error) for key, error in results.items()]
     value = [
         {"route": key, "to": routes[key].to, "taken": error is None, "error": error} for key, error in results.items()
@@ -111,16 +109,6 @@ def alerts_acknowledge(frame: Frame, alert_id: str, reason: str | None) -> None:
         body_of(frame.settings, noted),
         f"{noted.id} is acknowledged by {noted.acknowledged_by}: {noted.acknowledgement}",
     )
-
-
-def _try_route(frame: Frame, route: Route, alert: Alert, env: dict[str, str]) -> str | None:
-    from rivertwice.agent import send_message
-
-    try:
-        outcome = send_message(frame.settings, route, alert, env, alert.since)
-    except ConfigError as error:
-        return str(error)
-    return None if outcome.taken and not outcome.error else outcome.error
 
 
 def _known(alert: Alert) -> str:

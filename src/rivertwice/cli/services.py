@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,7 +11,7 @@ import click
 from rivertwice.cli.asking import changes_unasked
 from rivertwice.cli.demo import run_steps
 from rivertwice.cli.frame import DEFECT, Frame, as_table, example, pass_frame
-from rivertwice.cli.options import name_argument
+from rivertwice.cli.options import INSTANT, INSTANT_FORM, name_argument
 from rivertwice.core import RequestError, naming_extras
 
 if TYPE_CHECKING:
@@ -181,6 +182,7 @@ def _stop_airflow(frame: Frame) -> list[str]:
         "rivertwice status flight_delays",
         "rivertwice status flight_delays --why",
         "rivertwice status flight_delays --time",
+        "rivertwice status --week --html > week.html",
         "rivertwice --output json status | jq .pipelines",
     )
 )
@@ -197,8 +199,22 @@ def _stop_airflow(frame: Frame) -> list[str]:
 @click.option(
     "-v", "--verbose", is_flag=True, help="Show also the driver of each stream, its epoch, timeline and micro-batch."
 )
+@click.option(
+    "--week", is_flag=True, help="The report of the last seven days: compared, agreed, repaired, late, lost, proved."
+)
+@click.option("--until", type=INSTANT, metavar="INSTANT", help=f"With --week: its end; default: now. {INSTANT_FORM}.")
+@click.option("--html", is_flag=True, help="With --week: print it as an HTML page without a script.")
 @pass_frame
-def status(frame: Frame, name: str | None, why: bool, where_time: bool, verbose: bool) -> None:
+def status(
+    frame: Frame,
+    name: str | None,
+    why: bool,
+    where_time: bool,
+    verbose: bool,
+    week: bool,
+    until: datetime | None,
+    html: bool,
+) -> None:
     """Show everything in one view.
 
     It has the services, and per pipeline the desired and the observed state.
@@ -215,9 +231,18 @@ def status(frame: Frame, name: str | None, why: bool, where_time: bool, verbose:
 
         show_times(frame, name)
         return
-    from rivertwice.cli.status import status_text, view_home
+    if (html or until) and not week:
+        message = "--until and --html are for --week; write `rivertwice status --week --html > week.html`"
+        raise click.UsageError(message)
+    from rivertwice.cli.status import status_text, view_home, week_text
     from rivertwice.core import utc_now
 
     names = frame.settings.pipeline_names() if name is None else [frame.known_pipeline(name)]
+    if week:
+        from rivertwice.read import WeekReport
+
+        report = WeekReport.read(frame.settings, names, until or utc_now())
+        frame.emit(report, lambda: report.page if html else week_text(report))
+        return
     view = view_home(frame.settings, names, utc_now())
     frame.emit(view, lambda: status_text(view, verbose=verbose))

@@ -13,7 +13,8 @@ from rivertwice.core import RivertwiceError, Settings, base_of, to_iso, to_plain
 from rivertwice.engine import engine_status
 
 if TYPE_CHECKING:
-    from rivertwice.read import NowView
+    from rivertwice.agent import ObjectivesView
+    from rivertwice.read import NowView, WeekReport
 
 
 @dataclass(frozen=True)
@@ -51,9 +52,10 @@ class EngineView:
 
 @dataclass(frozen=True)
 class PipelineStatus(PipelineView):
-    """A pipeline with the sentence about it; now: None if its definition cannot be read."""
+    """A pipeline with the sentence about it, its objectives and its cost; both None if its definition cannot be read."""
 
     now: NowView | None = None
+    objectives: ObjectivesView | None = None
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,7 @@ def status_text(view: HomeStatus, *, verbose: bool = False) -> str:
     lines.append(as_table(headers, rows))
     of_each: tuple[Callable[[PipelineStatus], Iterator[str]], ...] = (
         said_texts, _patience_texts, _quality_texts, _load_texts, version_texts, recovery_texts, _retention_texts,
+        _objective_texts,
     )  # fmt: skip
     for texts in of_each:
         lines += [f"{item.name}: {text}" for item in view.pipelines for text in texts(item)]
@@ -189,6 +192,37 @@ def _retention_texts(item: PipelineStatus) -> Iterator[str]:
         yield f"retention: {item.retention.summary}"
 
 
+def week_text(report: WeekReport) -> str:
+    """Return the report of a week: a sentence, and a table of the pipelines, those first that need a look."""
+    heads = ("pipeline", "windows", "rows", "agree", "late", "wrong", "lost", "repairs", "proved", "alerts")
+    rows = [
+        (
+            week.name,
+            week.windows,
+            week.rows,
+            week.agree,
+            week.late,
+            week.wrong,
+            week.lost,
+            week.repairs,
+            week.proved,
+            week.incidents,
+        )
+        for week in report.pipelines
+    ]
+    unread = [f"{week.name}: {week.unread}" for week in report.pipelines if week.unread]
+    return "\n".join(
+        [f"{to_iso(report.since)} to {to_iso(report.until)}: {report.sentence}", as_table(heads, rows), *unread]
+    )
+
+
+def _objective_texts(item: PipelineStatus) -> Iterator[str]:
+    """Yield what is left of each objective, and what the driver costs."""
+    if item.objectives is not None:
+        yield from (f"slo: {budget.text}" for budget in item.objectives.budgets)
+        yield from (f"cost: {cost.text}" for cost in [item.objectives.cost] if cost)
+
+
 def _reconciled(reconcile: Mapping[str, Any] | Unreadable | None) -> str | None:
     if reconcile is None or isinstance(reconcile, Unreadable):
         return None if reconcile is None else reconcile.error
@@ -211,23 +245,27 @@ def view_home(settings: Settings, names: Iterable[str], now: datetime) -> HomeSt
         tuple(
             PipelineStatus(
                 **vars(view_pipeline(settings, name, now, versions=True)),
-                now=now_of(settings, name, now),
+                **judged_of(settings, name, now),
             )
             for name in names
         ),
     )
 
 
-def now_of(settings: Settings, name: str, now: datetime) -> NowView | None:
-    """Return the sentence about a pipeline, as the page in Airflow says it, and its lights; None if its definition cannot be read."""
+def judged_of(settings: Settings, name: str, now: datetime) -> dict[str, Any]:
+    """Return the sentence about a pipeline, as the page in Airflow says it, its lights and objectives; none without its definition."""
+    from rivertwice.agent import ObjectivesView
     from rivertwice.definition import load_definition
-    from rivertwice.read import view_now
+    from rivertwice.read import NowView
 
     try:
         definition = load_definition(settings.definition_folder(name))
     except RivertwiceError:
-        return None
-    return view_now(settings, definition, now)
+        return {}
+    return {
+        "now": NowView.read(settings, definition, now),
+        "objectives": ObjectivesView.read(settings.pipeline(name), definition, now),
+    }
 
 
 def _view_broker(settings: Settings) -> BrokerView | Unreadable | None:

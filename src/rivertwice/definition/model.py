@@ -17,6 +17,8 @@ from rivertwice.definition.source import Source, SqlType
 from rivertwice.definition.stream_pins import StreamPins
 from rivertwice.definition.windows import Window
 
+Share = Annotated[float, Field(gt=0, lt=1)]
+
 # The limits that a pipeline promises to keep: above them its alerts fire.
 
 
@@ -47,6 +49,29 @@ class AlertLimits(BaseModel):
         """Return a limit in records, as a share or in seconds; None if it is not set."""
         value = getattr(self, name)
         return value.total_seconds() if isinstance(value, timedelta) else None if value is None else float(value)
+
+
+class Objectives(Strict):
+    """Shares of the time in which the pipeline's own limits hold; only those that are declared are judged. They change no fingerprint."""
+
+    freshness: Share | None = Field(
+        default=None, description="No record waits longer than alerts.latency.", json_schema_extra=without_null
+    )
+    late_share: Share | None = Field(
+        default=None,
+        description="The newest reconcile found a late share of at most late.alert_share.",
+        json_schema_extra=without_null,
+    )
+    agreement: Share | None = Field(
+        default=None,
+        description="The newest reconcile found no DEFECT in what is served.",
+        json_schema_extra=without_null,
+    )
+    recovery: Share | None = Field(
+        default=None,
+        description="A fall-back would take no longer than stream.recovery.",
+        json_schema_extra=without_null,
+    )
 
 
 # What a definition says about rows that are served and wrong: who decides on the backfill that cures them. Pure.
@@ -134,6 +159,19 @@ def find_history_conflict(definition: DefinitionFile) -> str | None:
     return f"source {views[0]} has a history, which is loaded by batch, and that cannot be done: {why}; remove history"
 
 
+def find_objective_conflict(definition: DefinitionFile) -> str | None:
+    """Return why an objective cannot be judged, or None: its limit is declared elsewhere, and once."""
+    asked = definition.slo.model_fields_set
+    if "freshness" in asked and definition.alerts.latency is None:
+        return "slo.freshness needs its limit: write alerts: {latency: 5 minutes}, or remove slo.freshness"
+    if "recovery" in asked and definition.stream.recovery is None:
+        return "slo.recovery needs its limit: write stream: {recovery: 15 minutes}, or remove slo.recovery"
+    judged = sorted(asked & {"late_share", "agreement"})
+    if judged and not definition.compare:
+        return f"slo.{judged[0]} is judged by reconciles, but compare is false; remove one of the two"
+    return None
+
+
 def _optional_part(schema: dict[str, Any]) -> None:
     """Publish an optional part without null."""
     schema.update(next(each for each in schema.pop("anyOf") if "$ref" in each))
@@ -216,6 +254,7 @@ class DefinitionFile(Strict):
     late: LatePolicy = LatePolicy()
     stream: StreamPins = StreamPins()
     alerts: AlertLimits = AlertLimits()
+    slo: Objectives = Objectives()
     deliver: dict[Name, Delivery] = Field(
         default_factory=dict,
         description="Where results go beyond the tables, by name (`rivertwice docs howto-delivery`).",
@@ -251,7 +290,12 @@ class DefinitionFile(Strict):
         if twice:
             message = f"result column {twice[0]!r} is given twice among window, keys and columns; rename one"
             raise ValueError(message)
-        wrong = find_fast_conflict(self) or kind.find_conflict(self) or find_history_conflict(self)
+        wrong = (
+            find_fast_conflict(self)
+            or kind.find_conflict(self)
+            or find_history_conflict(self)
+            or find_objective_conflict(self)
+        )
         if wrong:
             raise ValueError(wrong)
         return self

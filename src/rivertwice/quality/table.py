@@ -196,7 +196,7 @@ def _as_json(text: str | None) -> str | None:
     return None if text is None else json.dumps(json_value(json.loads(text)))
 
 
-_NEWEST: Remembered[QualityRun | None] = Remembered(256)  # the newest runs, by pipeline and subject
+_NEWEST: Remembered[QualityRun | None] = Remembered()  # the newest runs, by pipeline and subject
 
 
 # What is true of the served rows as far as they were judged: read from the records of the runs. This module judges nothing.

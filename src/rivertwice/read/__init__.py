@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rivertwice.read.logs import describe_log
     from rivertwice.read.map import draw_map
     from rivertwice.read.newest import newest_rows
-    from rivertwice.read.overview import NowView, describe_row, describe_summary, view_now
+    from rivertwice.read.overview import NowView, describe_row, describe_summary
     from rivertwice.read.project import Project, open_project
     from rivertwice.read.query import QueryBounds, run_query
     from rivertwice.read.results_page import view_results
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from rivertwice.read.side_rows import describe_late, describe_letters, describe_one, sample_to_discard
     from rivertwice.read.timelines import describe_versions, view_timelines
     from rivertwice.read.trouble import describe_correctness
+    from rivertwice.read.week import WeekReport
 else:
     from rivertwice.core.face import lazy_names
 

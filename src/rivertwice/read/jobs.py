@@ -86,4 +86,4 @@ def _changed(path: Path) -> float:
         return 0.0
 
 
-_DONE: Remembered[int] = Remembered(32)
+_DONE: Remembered[int] = Remembered()

@@ -14,11 +14,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from rivertwice.agent import CURVES, LEVELS, read_level, ring_file
+from rivertwice.agent import CURVES, LEVELS, ObjectivesView
 from rivertwice.core import PipelineHome, Settings
 from rivertwice.definition import Definition
 from rivertwice.read.fact_lines import FactLine, describe_facts, lag_count, verdict_stale, why_lag_is_stale
@@ -26,7 +26,7 @@ from rivertwice.read.facts import Facts
 from rivertwice.read.now import Light, Now, decide_now
 from rivertwice.read.problems import BAD, NEXT_ACTS, NONE, WARN, Problem
 from rivertwice.read.read_facts import collect_facts
-from rivertwice.storage import Table
+from rivertwice.storage import Remembered, Table
 
 if TYPE_CHECKING:
     from rivertwice.read.jobs import Job
@@ -58,7 +58,8 @@ def read_cached(settings: Settings, definition: Definition, now: datetime) -> Sn
         return kept[1]
     from rivertwice.read.jobs import find_jobs  # plans of backfills, which `rivertwice status` does not show
 
-    facts = collect_facts(settings, definition, now)
+    with Remembered.glance():
+        facts = collect_facts(settings, definition, now)
     seen = Snapshot(facts, decide_now(facts, now), tuple(find_jobs(settings, facts)), now)
     with _LOCK:
         _SEEN[key] = (time.monotonic(), seen)
@@ -100,6 +101,17 @@ class NowView(ProblemView):
     others: tuple[ProblemView, ...]
     lights: Mapping[str, Light]
 
+    @classmethod
+    def read(cls, settings: Settings, definition: Definition, now: datetime) -> Self:
+        """Return what is wrong with a pipeline now; nothing is kept for a later question."""
+        return cls.of(decide_now(collect_facts(settings, definition, now), now))
+
+    @classmethod
+    def of(cls, now: Now) -> Self:
+        """Return what is wrong now as it is shown."""
+        others = tuple(describe_problem(each) for each in now.others)
+        return cls(**vars(describe_problem(now.worst)), others=others, lights=now.lights)
+
 
 @dataclass(frozen=True)
 class LagCurve:
@@ -121,7 +133,7 @@ class VerdictAge:
 
 @dataclass(frozen=True)
 class PipelineRow:
-    """A pipeline's row of the overview."""
+    """A pipeline's row of the overview; of its objectives the one with the smallest budget left."""
 
     name: str
     description: str
@@ -130,6 +142,7 @@ class PipelineRow:
     lag: LagCurve
     verdict: VerdictAge | None
     running: tuple[Job, ...]
+    objectives: ObjectivesView
 
 
 @dataclass(frozen=True)
@@ -146,19 +159,28 @@ class PipelineSummary:
     stamps: Mapping[str, str]
 
 
-def describe_row(settings: Settings, definition: Definition, now: datetime) -> PipelineRow:
-    """Return a pipeline's row of the overview, without what runs in Airflow."""
+def describe_row(
+    settings: Settings, definition: Definition, now: datetime, *, only_known: bool = False
+) -> PipelineRow | None:
+    """Return a pipeline's row of the overview, without what runs in Airflow.
+
+    Args:
+        only_known: None for a pipeline that this process has not read yet: the first look at its tables costs most.
+    """
+    if only_known and (settings.home, definition.name) not in _SEEN:
+        return None
     seen = read_cached(settings, definition, now)
     facts = seen.facts
-    points = spark_points(settings.pipeline(definition.name), now)
+    curves = read_ring(settings.pipeline(definition.name), definition, now)
     return PipelineRow(
         definition.name,
         definition.description,
         describe_problem(seen.now.worst),
         {name: replace(light, title=None) for name, light in seen.now.lights.items()},
-        LagCurve(tuple(points), facts.stream.lag, lag_count(facts), why_lag_is_stale(facts)),
+        LagCurve(curves.lag, facts.stream.lag, lag_count(facts), why_lag_is_stale(facts)),
         None if facts.verdict is None else VerdictAge(facts.verdict.at, verdict_stale(facts, now)),
         seen.jobs,
+        curves.objectives.worst,
     )
 
 
@@ -169,23 +191,12 @@ def describe_summary(settings: Settings, definition: Definition, now: datetime) 
         definition.name,
         definition.description,
         definition.runbook,
-        describe_now(seen.now),
+        NowView.of(seen.now),
         tuple(describe_facts(seen.facts, now)),
         seen.jobs,
         {"alerts": len(seen.facts.alerts)},
         stamps_of(settings, seen.facts, now),
     )
-
-
-def view_now(settings: Settings, definition: Definition, now: datetime) -> NowView:
-    """Return what is wrong with a pipeline now; nothing is kept for a later question."""
-    return describe_now(decide_now(collect_facts(settings, definition, now), now))
-
-
-def describe_now(now: Now) -> NowView:
-    """Return what is wrong now as it is shown."""
-    others = tuple(describe_problem(each) for each in now.others)
-    return NowView(**vars(describe_problem(now.worst)), others=others, lights=now.lights)
 
 
 def describe_problem(problem: Problem) -> ProblemView:
@@ -203,18 +214,32 @@ def describe_problem(problem: Problem) -> ProblemView:
     )
 
 
-def spark_points(home: PipelineHome, now: datetime) -> list[int | None]:
-    """Return the lag of the last six hours in 36 points, oldest first, the largest of each ten minutes; None where it is not known.
+@dataclass(frozen=True)
+class RingSummary:
+    """What a row of the overview shows of a pipeline's ring, and the definition that it was judged by."""
 
-    It is read once a minute.
-    """
-    minute = int(now.timestamp()) // 60
+    definition: Definition
+    lag: tuple[int | None, ...]
+    objectives: ObjectivesView
+
+
+def read_ring(home: PipelineHome, definition: Definition, now: datetime) -> RingSummary:
+    """Return the lag of the last hours and what is left of the objectives; four levels are read, once in five minutes."""
+    step = LEVELS[2].start_of(now)
     with _LOCK:
-        kept = _SPARKS.get(home.root)
-    if kept is not None and kept[0] == minute:
+        kept = _RINGS.get(home.root)
+    if kept is not None and kept[0] == step and kept[1].definition is definition:
         return kept[1]
+    read = RingSummary(definition, spark_points(home, now), ObjectivesView.read(home, definition, now))
+    with _LOCK:
+        _RINGS[home.root] = (step, read)
+    return read
+
+
+def spark_points(home: PipelineHome, now: datetime) -> tuple[int | None, ...]:
+    """Return the lag of the last six hours in 36 points, oldest first, the largest of each ten minutes; None where it is not known."""
     level = LEVELS[1]
-    slots = read_level(ring_file(home), level, now)
+    slots = level.read(home, now)
     points: list[int | None] = [None] * SPARK_POINTS
     width = int(level.span.total_seconds()) // SPARK_POINTS
     first = level.start_of(now) - 299 * level.step_s
@@ -223,11 +248,7 @@ def spark_points(home: PipelineHome, now: datetime) -> list[int | None]:
         place = min((start - first) // width, SPARK_POINTS - 1)
         if not math.isnan(lag) and place >= 0:
             points[place] = max(points[place] or 0, int(lag))
-    if not any(point is not None for point in points):
-        points = []
-    with _LOCK:
-        _SPARKS[home.root] = (minute, points)
-    return points
+    return tuple(points) if any(point is not None for point in points) else ()
 
 
 def stamps_of(settings: Settings, facts: Facts, now: datetime) -> dict[str, str]:
@@ -274,4 +295,4 @@ def _stats(folder: object) -> tuple[int, ...]:
 
 _LOCK = threading.Lock()
 _SEEN: dict[tuple[Path, str], tuple[float, Snapshot]] = {}
-_SPARKS: dict[Path, tuple[int, list[int | None]]] = {}
+_RINGS: dict[Path, tuple[int, RingSummary]] = {}

@@ -38,7 +38,7 @@ from rivertwice.savepoint import (
     select_newest,
     view_recovery,
 )
-from rivertwice.storage import Table, read_json
+from rivertwice.storage import Remembered, Table, read_json
 from rivertwice.timeline import (
     Entry,
     EntryKind,
@@ -79,7 +79,8 @@ def collect_facts(settings: Settings, definition: Definition, now: datetime) -> 
         table
     ) in _SHOWN:  # all of them are read elsewhere, and not at each look; in an object store an opening costs too much
         place = getattr(home.tables, table)
-        read(table, lambda place=place: Table(place).version() if isinstance(place, Path) else -1, -1)  # type: ignore[misc]
+        if isinstance(place, Path):
+            read(table, lambda place=place: _OPENED.get(str(place), (place,), Table(place).version), -1)  # type: ignore[misc]
     return Facts(
         name=name,
         observation=observation,
@@ -284,6 +285,7 @@ def _operation(home: PipelineHome) -> UnfinishedOperation | None:
 
 
 _NO_RETENTION: tuple[datetime | None, RetentionBrief | None] = (None, None)
+_OPENED: Remembered[int] = Remembered(4 * 256)
 _BEGAN: dict[tuple[Path, int, datetime], datetime] = {}
 _WINDOWS: dict[tuple[Path, str], dict[str, Windows]] = {}
 _NEWEST_RUN: dict[Path, tuple[Path, str]] = {}

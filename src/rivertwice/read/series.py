@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivertwice.agent import CURVES, LEVELS, STATES, RingLevel, Slots, lags_of, read_level, ring_file
+from rivertwice.agent import CURVES, LEVELS, STATES, RingLevel, Slots, lags_of
 from rivertwice.core import PipelineHome, RequestError, Settings, from_ms
 from rivertwice.definition import Definition
 from rivertwice.log import TopicSets
@@ -128,7 +128,7 @@ def describe_series(home: PipelineHome, range_name: str, parts: Iterable[str], n
     """Return the curves of a range.
 
     Args:
-        range_name: `1h`, `6h`, `24h` or `7d`.
+        range_name: `1h`, `6h`, `24h`, `7d` or `30d`.
         parts: names of its partitions, `topic/0`.
         now: its end.
 
@@ -138,7 +138,7 @@ def describe_series(home: PipelineHome, range_name: str, parts: Iterable[str], n
     level = level_of(range_name)
     last = level.start_of(now)
     times = np.arange(last - (STEPS - 1) * level.step_s, last + 1, level.step_s)
-    slots = read_level(ring_file(home), level, now)
+    slots = level.read(home, now)
     places = (slots["start"] - times[0]) // level.step_s
     curves = {curve: _of_ring(slots, places, curve) for curve in CURVES}
     completed = []

@@ -11,9 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from rivertwice.core import PipelineHome, Place, Row, from_ms, to_plain
+from rivertwice.core import PipelineHome, Place, Row, from_ms, to_ms, to_plain
 from rivertwice.reconcile.model import RowId, RowVerdict
-from rivertwice.storage import NewFile, Remembered, Table
+from rivertwice.storage import NewFile, Remembered, Table, Where
 from rivertwice.timeline import Increment, Verdict, causes_of, verdicts_of
 
 FORMAT = 1
@@ -271,19 +271,29 @@ def _cause_table(run: str, causes: Sequence[ReconcileCause]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=CAUSES)
 
 
-def reconcile_runs(home: PipelineHome) -> list[Row]:
-    """Return every finished run, oldest first, with its JSON columns decoded."""
-    table = Table(home.tables.reconciles).read()
-    if table is None:
-        return []
-    rows = sorted(table.to_pylist(), key=lambda row: (row["created_at"], row["run"]))
+def reconcile_runs(home: PipelineHome, since: datetime | None = None) -> list[Row]:
+    """Return every finished run, oldest first, with its JSON columns decoded; only those from an instant on, if one is given."""
+    wanted = None if since is None else Where("created_at").is_after(to_ms(since) - 1)
+    table = Table(home.tables.reconciles).read(matching=wanted)
+    return [] if table is None else _decoded(table.sort_by([("created_at", "ascending"), ("run", "ascending")]))
+
+
+def _decoded(runs: pa.Table) -> list[Row]:
+    rows = runs.to_pylist()
     return [{n: json.loads(v) if n in _JSON_COLUMNS and v is not None else v for n, v in row.items()} for row in rows]
+
+
+def _read_newest(home: PipelineHome) -> Row | None:
+    table = Table(home.tables.reconciles).read()
+    if table is None or not table.num_rows:
+        return None
+    return _decoded(table.sort_by([("created_at", "descending"), ("run", "descending")]).slice(0, 1))[0]
 
 
 def newest_reconcile(home: PipelineHome) -> Row | None:
     """Return the newest finished run, or None; a table without a new commit is not read again."""
     table = home.tables.reconciles
-    newest = _NEWEST.get(str(table), (table,), lambda: next(reversed(reconcile_runs(home)), None))
+    newest = _NEWEST.get(str(table), (table,), lambda: _read_newest(home))
     return None if newest is None else dict(newest)
 
 
@@ -302,4 +312,4 @@ def cause_rows(home: PipelineHome, run: str) -> list[Row]:
     return sorted(rows, key=lambda r: (r["pair"], r["cause"], r["topic"] or "", r["partition"] or 0, r["offset"] or 0))
 
 
-_NEWEST: Remembered[dict[str, Any] | None] = Remembered(256)  # the newest run of so many pipelines
+_NEWEST: Remembered[dict[str, Any] | None] = Remembered()

@@ -45,6 +45,7 @@ STEPS: Mapping[str, Callable[..., Any]] = {
         operate.choose_task,
         operate.do_act,
         operate.report_act,
+        reports.report_week,
         reports.report_failure,
         reports.report_stream_fault,
         reports.report_success,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rivertwice.agent import (
@@ -17,10 +18,51 @@ from rivertwice.agent import (
     is_about_stream,
     record_gate,
 )
-from rivertwice.core import Settings, utc_now
+from rivertwice.core import ServiceError, Settings, utc_now
 from rivertwice.tasks.run import TaskRun
 
 SENDER_PATIENCE_S = 5.0
+REPORTS = "reports"
+KEPT_REPORTS = 53
+
+
+@dataclass(frozen=True)
+class ReportedWeek:
+    """Where the report of a week is, and its sentence."""
+
+    sentence: str
+    file: str
+
+
+def report_week(settings: Settings, run: TaskRun, _all: str) -> ReportedWeek:
+    """Write the report of the week that ends when the run was due into `HOME/reports`, and send its sentence to the routes.
+
+    Done again for the same week, it replaces the file; a receiver knows the second message by its `Idempotency-Key`.
+
+    Raises:
+        ServiceError: a route did not take the message; the file is written.
+    """
+    from rivertwice.agent import Sender, load_routes
+    from rivertwice.read import WeekReport
+
+    until = run.due_at
+    report = WeekReport.read(settings, settings.pipeline_names(), until)
+    folder = settings.home / REPORTS
+    folder.mkdir(exist_ok=True)
+    file = folder / f"week-{until:%Y-%m-%d}.html"
+    file.write_text(report.page, encoding="utf-8")
+    for old in sorted(folder.glob("week-*.html"))[:-KEPT_REPORTS]:
+        old.unlink()
+    message = f"{report.sentence} The report is {file}."
+    alert = Alert(AlertCause("", "week", f"{until:%Y-%m-%d}"), "report", message, "airflow", until, until, run.details)
+    routes = {
+        name: each for name, each in load_routes(settings).routes.items() if AlertSeverity.WARNING in each.severities
+    }
+    refused = [f"{name}: {why}" for name, why in Sender(settings).tell(alert, routes).items() if why]
+    if refused:
+        text = f"the report of the week is {file}; not all routes took its sentence: {'; '.join(refused)}"
+        raise ServiceError(text)
+    return ReportedWeek(report.sentence, str(file))
 
 
 def report_failure(settings: Settings, run: TaskRun, pipeline: str, message: str) -> None:

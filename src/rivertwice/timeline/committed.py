@@ -355,6 +355,6 @@ def _read_newest(home: PipelineHome, path: Sequence[Segment]) -> LedgerRow | Non
     return last[-1] if last else None
 
 
-_MISSING: Remembered[pa.Table] = Remembered(MOST_CURSORS)
-_NEWEST: Remembered[tuple[LedgerRow, ...]] = Remembered(2 * MOST_CURSORS)
-_LAST: Remembered[LedgerRow | None] = Remembered(2 * MOST_CURSORS)
+_MISSING: Remembered[pa.Table] = Remembered()
+_NEWEST: Remembered[tuple[LedgerRow, ...]] = Remembered()
+_LAST: Remembered[LedgerRow | None] = Remembered()

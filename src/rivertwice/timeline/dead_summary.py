@@ -393,4 +393,4 @@ def _read_newest(home: PipelineHome, definition: Definition, path: Sequence[Segm
     return NewestDead(share, summary.total(LetterState.OPEN), summary.newest)
 
 
-_NEWEST: Remembered[NewestDead] = Remembered(32)
+_NEWEST: Remembered[NewestDead] = Remembered()

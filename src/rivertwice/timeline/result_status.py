@@ -136,7 +136,7 @@ def _read_end(home: PipelineHome) -> ServedEnd:
     return ServedEnd(None, None, None, closed, newest is None)
 
 
-_ENDS: Remembered[ServedEnd] = Remembered(64)
+_ENDS: Remembered[ServedEnd] = Remembered()
 
 
 def status_of(home: PipelineHome, name: str, place: Place, table: Snapshot, *, has_stamp: bool) -> Status:

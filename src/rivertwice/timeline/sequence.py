@@ -34,9 +34,6 @@ SCHEMA = pa.schema(
 )
 
 
-_MOST_HELD = 256  # sequences of pipelines; an overview looks at all of them in turn
-
-
 @dataclass(frozen=True)
 class Entry:
     """One decision: a head move or a publication.
@@ -141,4 +138,4 @@ def publish(home: PipelineHome, payload: Mapping[str, Any], *, expected_seq: int
     return append_entry(home, EntryKind.PUBLICATION, payload, expected_seq=expected_seq, now=now)
 
 
-_ENTRIES: Remembered[tuple[Entry, ...]] = Remembered(_MOST_HELD)
+_ENTRIES: Remembered[tuple[Entry, ...]] = Remembered()

@@ -15,7 +15,7 @@ from rivertwice.agent import ring
 from rivertwice.agent.ring import CURVES, HEAD, LEVELS, SIZE, SLOT, SLOTS, RingSample, lags_of, read_level, write_sample
 
 NOW = datetime(2026, 11, 27, 3, tzinfo=UTC)
-HOUR, SIX, DAY, WEEK = LEVELS
+HOUR, SIX, DAY, WEEK, MONTH = LEVELS
 
 
 def sample(at: datetime, lag: float = 0.0, **changes: object) -> RingSample:
@@ -46,6 +46,7 @@ def test_the_file_keeps_its_size_and_each_level_its_span(tmp_path: Path) -> None
     assert len(week) == 300
     assert week["start"][0] >= NOW.timestamp() - WEEK.span.total_seconds() - WEEK.step_s
     assert len(read_level(path, HOUR, NOW)) == 12
+    assert len(read_level(path, MONTH, NOW)) == 81
     assert read_level(path, HOUR, NOW + timedelta(hours=2)).size == 0, "what is older than the span is not shown"
 
 
@@ -137,4 +138,4 @@ def test_a_step_keeps_the_worst_state_of_its_samples(tmp_path: Path) -> None:
 
 def test_the_size_is_what_the_page_of_the_format_says() -> None:
     assert HEAD + len(LEVELS) * SLOTS * SLOT.itemsize == SIZE
-    assert SIZE < 600_000
+    assert SIZE == 887_744

@@ -13,7 +13,7 @@ from homes.project import make_project
 from rivertwice.agent.alerting import AlertScan
 from rivertwice.agent.figures import Measures
 from rivertwice.agent.health import StreamObservation
-from rivertwice.agent.ring import CURVES, LEVELS, read_level, ring_file
+from rivertwice.agent.ring import CURVES, LEVELS, MISSED, read_level, ring_file
 from rivertwice.agent.samples import Before, SampleKeeper, note_of, take_sample
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.instants import to_iso, to_ms
@@ -35,11 +35,15 @@ SIX_SECONDS_AGO = Before(3, NOW - timedelta(seconds=6), 540, 24)
 
 
 def test_a_running_stream_has_all_figures() -> None:
-    sample = take_sample(RUNS, LOOK, SIX_SECONDS_AGO, NOW)
+    cost = {"cpu_cores": 0.5, "memory_bytes": 4e8}
+    missed = dict.fromkeys((each for each in CURVES if each.startswith(MISSED)), 0.0)
+    sample = take_sample(
+        RUNS, replace(LOOK, missed={name[len(MISSED) :]: 0.0 for name in missed}), SIX_SECONDS_AGO, NOW, cost
+    )
     assert (sample.state, sample.wanted) == ("running", True)
     assert dict(sample.values) == {
         "lag": 7.0, "read_per_s": 10.0, "emitted_per_s": 1.0, "watermark_delay_s": 120.0, "batch_s": 0.75,
-        "state_bytes": 1000.0,
+        "state_bytes": 1000.0, **cost, **missed,
     }  # fmt: skip
     assert set(sample.values) == set(CURVES)
     assert sample.parts == {"flights/0": 3, "flights/1": 4}
@@ -74,7 +78,7 @@ def test_the_agent_writes_a_sample_of_each_pipeline(tmp_path: Path) -> None:
     home = settings.pipeline("flight_delays")
     write_intent(home, "running", "test", NOW)
     BEAT.save(home)
-    keeper = SampleKeeper(settings, lambda: ["flight_delays"], threading.Event(), dict)
+    keeper = SampleKeeper(settings, lambda: ["flight_delays"], threading.Event(), lambda _: None)
     keeper.look("flight_delays", NOW)
     (slot,) = read_level(ring_file(home), LEVELS[0], NOW)
     assert slot["most"][CURVES.index("watermark_delay_s")] == 120.0

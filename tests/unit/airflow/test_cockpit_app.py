@@ -25,7 +25,7 @@ from rivertwice.timeline.ledger import append_ledger
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("ignore")]  # Airflow itself imports a deprecated client
 WEB = REPOSITORY / "src/rivertwice/airflow/web"
 OWN = sorted(path for path in WEB.rglob("*") if path.suffix in {".js", ".html", ".css"} and "vendor" not in path.parts)
-FOR_ALL_PIPELINES = {"/api/overview", "/api/map", "/api/me", "/api/worst"}
+FOR_ALL_PIPELINES = {"/api/overview", "/api/week", "/api/map", "/api/me", "/api/worst"}
 """Routes of no single pipeline; they filter by what the user may read."""
 
 

@@ -112,7 +112,7 @@ def test_a_home_that_is_damaged_hides_nothing_else(settings: Settings, definitio
 
 def test_the_lag_of_six_hours_is_thirty_six_points(settings: Settings) -> None:
     home = settings.pipeline(NAME)
-    assert spark_points(home, NOW) == []
+    assert spark_points(home, NOW) == ()
     for minutes in range(0, 300, 1):
         write_sample(
             ring_file(home),
@@ -120,7 +120,7 @@ def test_the_lag_of_six_hours_is_thirty_six_points(settings: Settings) -> None:
         )
     points = spark_points(home, NOW + timedelta(seconds=60))
     assert len(points) == 36
-    assert points[:5] == [None] * 5, "before the first sample nothing is known"
+    assert points[:5] == (None,) * 5, "before the first sample nothing is known"
     assert sorted({point for point in points if point is not None}) == [2, 900]
 
 

@@ -42,7 +42,7 @@ function Rivertwice() {
   return h(Box, { borderWidth: 1, borderRadius: "md", p: 4, "data-testid": "rivertwice-now" },
     h(HStack, { mb: 1, gap: 3, flexWrap: "wrap" },
       h(Heading, { size: "md" }, "rivertwice"),
-      h(Badge, { colorPalette: COLOURS[tone] }, alike ? `${alike} of ${rows.length} need attention` : `${rows.length} with nothing to do`),
+      h(Badge, { colorPalette: COLOURS[tone] }, alike ? `${alike} of ${rows.length} need attention` : rows.some((row) => row.unread) ? "being read" : `${rows.length} with nothing to do`),
       h(Link, { href: all, ms: "auto" }, "All pipelines")),
     h(Text, null, h(Link, { href: place, fontWeight: "semibold" }, worst.name), ": ", worst.error || worst.now?.sentence || "no data yet"));
 }

@@ -6,7 +6,7 @@ import { Card, Instant, Loaded, Note, Table, Tag, toneOf } from "../parts.js";
 import { useData } from "../poll.js";
 import { Times } from "../times.js";
 
-const RANGES = { "1h": "1 h", "6h": "6 h", "24h": "24 h", "7d": "7 days" };
+const RANGES = { "1h": "1 h", "6h": "6 h", "24h": "24 h", "7d": "7 days", "30d": "30 days" };
 const rate = (value) => `${number(value)}/s`;
 const seconds = (value) => (value < 90 ? `${number(Math.round(value * 100) / 100)} s` : value < 3 * 365 * 86400 ? duration(value) : `${number(Math.round(value / 365.25 / 8640) / 10)} years`);
 const whole = (value) => number(Math.round(value));
@@ -18,6 +18,8 @@ const CHARTS = [
   { key: "watermark", title: WATERMARK, note: "the clock less the watermark", format: seconds, isTime: true, curves: [["", "watermark_delay_s"]] },
   { key: "batch", title: "Batch duration", note: "from plan to commit", format: seconds, isTime: true, curves: [["", "batch_s"]] },
   { key: "state", title: "State", note: "bytes in the live checkpoint", format: bytes, curves: [["", "state_bytes"]] },
+  { key: "cpu", title: "CPU", note: "cores that the driver uses", format: (value) => number(Math.round(100 * value) / 100), curves: [["", "cpu_cores"]] },
+  { key: "memory", title: "Memory", note: "resident bytes of the driver", format: bytes, curves: [["", "memory_bytes"]] },
 ];
 
 function linesOf(chart, data) {
