@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
 
-from rivertwice.agent import CURVES, LEVELS, RingLevel, read_level, ring_file
+from rivertwice.agent import CURVES, LEVELS, RingLevel
 from rivertwice.backfill import list_backfills, read_audit
 from rivertwice.core import PipelineHome, from_ms, parse_iso
 from rivertwice.definition import Definition
@@ -214,7 +214,7 @@ def _state(home: PipelineHome, batches: Sequence[BatchTimes], now: datetime) -> 
 
 
 def _state_bytes(home: PipelineHome, level: RingLevel, now: datetime) -> list[tuple[datetime, float]]:
-    slots, place = read_level(ring_file(home), level, now), CURVES.index("state_bytes")
+    slots, place = level.read(home, now), CURVES.index("state_bytes")
     known = slots[slots["known"][:, place] > 0] if len(slots) else slots
     return [(from_ms(int(slot["start"]) * 1000), float(slot["mean"][place])) for slot in known]
 

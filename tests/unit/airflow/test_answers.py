@@ -166,7 +166,8 @@ def ask(settings: Settings, path: str, monkeypatch: pytest.MonkeyPatch) -> httpx
 
     for module in (web_overview, web_health):
         monkeypatch.setattr(module, "readable_pipelines", lambda names, *_: set(names))
-    monkeypatch.setattr(web_timelines, "_may", lambda *_: True)
+    for asked in ("is_authorized", "may_start"):
+        monkeypatch.setattr(web_timelines, asked, lambda *_: True)
     app.dependency_overrides = {
         get_user: lambda: SimpleNamespace(get_name=lambda: "ada", get_id=lambda: "1"),
         _get_session: NoRuns,
