@@ -21,7 +21,13 @@ from typing import Any
 HERE = Path(__file__).parent
 REPOSITORY = HERE.parent.parent
 CHART = REPOSITORY / "docker" / "helm" / "rivertwice"
-IMAGES = ("localhost/pause:1", "apache/kafka:4.3.1", "versity/versitygw:v1.8.0", "postgres:17.6-bookworm", "rivertwice:0.1.0")
+IMAGES = (
+    "localhost/pause:1",
+    "apache/kafka:4.3.1",
+    "versity/versitygw:v1.8.0",
+    "postgres:17.6-bookworm",
+    "rivertwice:0.1.0",
+)
 KUBERNETES = "1.34.0"
 
 
