@@ -21,7 +21,13 @@ from typing import Any
 HERE = Path(__file__).parent
 REPOSITORY = HERE.parent.parent
 CHART = REPOSITORY / "docker" / "helm" / "rivertwice"
-IMAGES = ("localhost/pause:1", "apache/kafka:4.3.1", "versity/versitygw:v1.8.0", "rivertwice:0.1.0")
+IMAGES = (
+    "localhost/pause:1",
+    "apache/kafka:4.3.1",
+    "versity/versitygw:v1.8.0",
+    "postgres:17.6-bookworm",
+    "rivertwice:0.1.0",
+)
 KUBERNETES = "1.34.0"
 
 
@@ -36,22 +42,27 @@ def helm_program() -> str | None:
     return str(own) if own.exists() else shutil.which("helm")
 
 
+def why_no_containers(images: Sequence[str]) -> str | None:
+    """Return why no container of these images can be started here, or None."""
+    if os.geteuid() != 0:
+        return "containers are started by root"
+    docker = shutil.which("docker")
+    if docker is None or subprocess.run([docker, "info"], capture_output=True, check=False).returncode:
+        return "no Docker engine answers; lab/kube/engine.sh starts one"
+    for image in images:
+        if subprocess.run([docker, "image", "inspect", image], capture_output=True, check=False).returncode:
+            return f"no image {image}; lab/kube/__init__.py says how it is made"
+    return None
+
+
 def why_not() -> str | None:
     """Return why no node can be started here, or None."""
-    if os.geteuid() != 0:
-        return "a node of Kubernetes is started by root"
     if not Path("/sys/fs/cgroup").is_dir():
         return "no cgroups here"
     for program in ("hyperkube", "etcd", "helm"):
         if not (folder() / "bin" / program).exists():
             return f"no {folder()}/bin/{program}; lab/kube/__init__.py says how it is made"
-    docker = shutil.which("docker")
-    if docker is None or subprocess.run([docker, "info"], capture_output=True, check=False).returncode:
-        return "no Docker engine answers; lab/kube/engine.sh starts one"
-    for image in IMAGES:
-        if subprocess.run([docker, "image", "inspect", image], capture_output=True, check=False).returncode:
-            return f"no image {image}; lab/kube/__init__.py says how it is made"
-    return None
+    return why_no_containers(IMAGES)
 
 
 def render(*values: str, namespace: str = "rivertwice") -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import secrets
+from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -82,6 +84,12 @@ def interpolate(text: str, variables: Mapping[str, str]) -> str:
 def required_variables() -> set[str]:
     """Return the variables without which compose refuses to start."""
     return {found["name"] for found in _VARIABLE.finditer(COMPOSE.read_text()) if found["how"] == ":?"}
+
+
+def make_secrets() -> dict[str, str]:
+    """Return new values of these variables, as docs/howto-deploy.md makes them."""
+    made = {name: secrets.token_hex(16) for name in required_variables()}
+    return made | {"AIRFLOW_FERNET_KEY": urlsafe_b64encode(secrets.token_bytes(32)).decode()}
 
 
 def compose_document() -> dict[str, Any]:

@@ -60,7 +60,6 @@ def stand_in_for(container: Container) -> StandIn:
     if name == "apache/kafka":
         binds = {
             "/opt/kafka/libs": (REPOSITORY / ".build" / "jars" / "broker").resolve(),
-            "/opt/kafka/bin/kafka-broker-api-versions.sh": _HERE / "kafka_broker_api_versions.py",
             "/opt/stand-in": _HERE,
         }
         return StandIn((PYTHON, "/opt/stand-in/kafka.py"), binds)

@@ -21,7 +21,7 @@ from rivertwice.airflow.airflow_api import AirflowClient
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.instants import utc_now
 from rivertwice.core.settings import Settings
-from rivertwice.core.waits import Progress
+from rivertwice.core.waits import Progress, report_nothing
 from rivertwice.engine.warm import stop_engine
 from rivertwice.local import airflow as services
 from rivertwice.local.airflow import AirflowHome, AirflowInfo, airflow_options, client, start_airflow, stop_airflow
@@ -175,14 +175,22 @@ def ready_client(settings: Settings, pipeline: str = PIPELINE, verbs: Sequence[s
     return airflow
 
 
-def run_dag(airflow: AirflowClient, dag_id: str, conf: dict[str, object] | None = None, timeout: float = 600) -> str:
+def run_dag(
+    airflow: AirflowClient,
+    dag_id: str,
+    conf: dict[str, object] | None = None,
+    timeout: float = 600,
+    progress: Progress = report_nothing,
+) -> str:
     """Trigger a DAG, wait for its end, and fail with the tasks' logs unless it ended well."""
     run = airflow.trigger(dag_id, conf)
-    await_success(airflow, dag_id, run, timeout)
+    await_success(airflow, dag_id, run, timeout, progress)
     return run
 
 
-def await_success(airflow: AirflowClient, dag_id: str, run: str, timeout: float = 600) -> None:
+def await_success(
+    airflow: AirflowClient, dag_id: str, run: str, timeout: float = 600, progress: Progress = report_nothing
+) -> None:
     """Wait for the end of a run, and fail with the tasks' logs unless it ended well."""
-    state = airflow.wait(dag_id, run, timeout, interval=1.0)
+    state = airflow.wait(dag_id, run, timeout, progress=progress, interval=1.0)
     assert state == "success", airflow.failures(dag_id, run, 60)

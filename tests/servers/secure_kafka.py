@@ -79,7 +79,7 @@ def make_files(folder: Path, address: str = "127.0.0.1") -> Path:
     """Make the certificates, the keys and the password's file in a new folder; return it.
 
     Args:
-        address: of the host that the certificates are for.
+        address: of the host that the certificates are for, or its name.
     """
     folder.mkdir()
     key, ca = _certify("ca", None, address)
@@ -110,7 +110,10 @@ def _certify(
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     by, issuer = (key, subject) if signer is None else (signer[0], signer[1].subject)
     now = datetime.now(UTC)
-    address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(host))])
+    is_address = host.replace(".", "").isdigit()
+    address = x509.SubjectAlternativeName(
+        [x509.IPAddress(ipaddress.ip_address(host)) if is_address else x509.DNSName(host)]
+    )
     made = (
         x509.CertificateBuilder()
         .subject_name(subject)

@@ -102,6 +102,8 @@ def test_each_value_of_the_chart_reaches_what_it_names() -> None:
     [
         (("executors.mode=yarn",), 'executors.mode is "yarn"; set it to pods or to standalone'),
         (("executors.mode=standalone", "agents={agent,b}"), "for several agents set executors.mode=pods"),
+        (("executors.cores=1",), "executors.requestCores is 2, .* set requestCores to 1 or less"),
+        (("executors.requestCores=2001m",), "executors.requestCores is 2001m, more than executors.cores, which is 2"),
     ],
 )
 def test_a_value_that_cannot_be_is_refused_with_those_that_can(values: tuple[str, ...], said: str) -> None:

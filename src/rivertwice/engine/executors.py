@@ -62,7 +62,7 @@ def waiting_reasons(pods: Mapping[str, Any]) -> list[str]:
             for each in status.get("containerStatuses", ())
             if "waiting" in each.get("state", {})
         ]
-        reason = (unscheduled or waiting or ["Pending"])[0].strip()
+        reason = (unscheduled or waiting or ["Pending"])[0].strip(" .")
         counts[reason] = counts.get(reason, 0) + 1
     return [f"{number} of its pods {reason}" for reason, number in counts.items()][:_MOST_REASONS]
 

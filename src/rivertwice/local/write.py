@@ -304,7 +304,7 @@ services:
     volumes:
       - kafka:/var/lib/kafka/data
     healthcheck:
-      test: ["CMD", "/opt/kafka/bin/kafka-broker-api-versions.sh", "--bootstrap-server", "localhost:9092"]
+      test: ["CMD", "bash", "-c", "</dev/tcp/localhost/9092"]
       interval: 10s
       timeout: 10s
       retries: 12

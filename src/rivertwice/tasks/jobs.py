@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import subprocess
 import sys
@@ -93,7 +94,7 @@ class SparkJob:
         confs = submit_confs(settings, resources.confs, quick=quick)
         command = [str(Path(sys.executable).with_name("spark-submit")), "--master", settings.spark_master]
         command += [word for name, value in confs.items() for word in ("--conf", f"{name}={value}")]
-        return _run([*command, str(program), *self.arguments], spark_environment(settings))
+        return _run([*command, str(program), *self.arguments], {**os.environ, **spark_environment(settings)})
 
     def _records(self, home: PipelineHome) -> int | None:
         """Return how many records it decodes; None: it is not known before it runs."""

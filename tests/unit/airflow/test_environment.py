@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from homes.project import REPOSITORY
 from rivertwice.core.settings import Settings
 from rivertwice.engine.java import find_java
 from rivertwice.tasks.environment import spark_environment
@@ -27,6 +29,20 @@ def test_a_job_listens_on_loopback_only_where_its_executors_live_in_it(settings:
     assert spark_environment(settings, {})["SPARK_LOCAL_IP"] == "127.0.0.1"
     cluster = replace(settings, spark_master="spark://spark-master:7077")
     assert "SPARK_LOCAL_IP" not in spark_environment(cluster, {})
+
+
+@pytest.mark.proves("services.md#let-the-agent-do-the-work")
+def test_a_job_at_the_agent_has_the_logins_of_the_agent(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit = tmp_path / "spark-submit"
+    submit.write_text("#!/bin/sh\necho key $AWS_SECRET_ACCESS_KEY, home $RIVERTWICE_HOME\n")
+    submit.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "of-the-agent")
+    cluster = replace(settings, project=REPOSITORY, spark_master="spark://spark-master:7077")
+    ended = SparkJob("flight_delays", "prove", ["--pipeline", "flight_delays"]).run(cluster)
+    assert (ended.code, ended.end.strip()) == (0, f"key of-the-agent, home {settings.home}")
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,12 @@ import pytest
 
 from rivertwice.engine.executors import describe_missing, waiting_reasons
 
-FULL = "0/1 nodes are available: 1 Insufficient cpu."
+FULL = "0/1 nodes are available: 1 Insufficient cpu"
 APP = "spark-0123"
 
 
 def pending(message: str) -> dict[str, object]:
-    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": f"{message}."}
     return {"status": {"phase": "Pending", "conditions": [condition]}}
 
 
