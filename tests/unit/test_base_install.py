@@ -150,7 +150,7 @@ def test_dags_are_parsed_without_what_computes(tmp_path: Path) -> None:
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert int(done.stdout.splitlines()[-1]) == 4
+    assert int(done.stdout.splitlines()[-1]) == 5
 
 
 def test_the_table_of_extras_has_what_the_package_declares() -> None:

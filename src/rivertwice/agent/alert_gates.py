@@ -9,7 +9,7 @@ from rivertwice.agent.alert_model import AlertCause, AlertSeverity, Report
 from rivertwice.agent.alert_store import alerts_of
 from rivertwice.core import Settings, to_iso, utc_now
 from rivertwice.reconcile import DEAD_SHARE, SERVED
-from rivertwice.timeline import Verdict, verdicts_of
+from rivertwice.timeline import Verdict
 
 SHOWN = 3
 GATE_KINDS = (
@@ -85,10 +85,28 @@ def record_gate(
 
 
 def find_cell(settings: Settings, pipeline: str, run: str, verdict: str) -> dict[str, str]:
-    """Return window and key of the first row with a verdict, as served if any is, for a link to it; nothing if none is stored."""
-    rows = verdicts_of(settings.pipeline(pipeline), run, wanted=[verdict])
-    first = min(rows, key=lambda row: (row["pair"] != SERVED, row["window_start"], row["key"] or ""), default=None)
-    return {} if first is None else {"window": to_iso(first["window_start"]), "key": first["key"] or ""}
+    """Return window and key of the first row to which a run gave a verdict, as served if any is, for a link to it.
+
+    Only rows that the run itself judged are read, so that a reconcile that finds the same again does not read all that was ever judged;
+    the alert keeps the cell of its first report. Empty: the run judged no such row.
+    """
+    import pyarrow.compute as pc  # not where Airflow's scheduler parses the DAGs
+
+    from rivertwice.timeline import read_verdicts
+
+    rows = read_verdicts(settings.pipeline(pipeline), [(run, None)], None)
+    if rows is None:
+        return {}
+    rows = rows.filter(pc.equal(rows["verdict"], verdict)).select(["pair", "window_start", "key"])
+    if not rows.num_rows:
+        return {}
+    ranked = rows.append_column("stream", pc.not_equal(rows["pair"], SERVED))
+    first = (
+        ranked.sort_by([("stream", "ascending"), ("window_start", "ascending"), ("key", "ascending")])
+        .slice(0, 1)
+        .to_pylist()[0]
+    )
+    return {"window": to_iso(first["window_start"]), "key": first["key"] or ""}
 
 
 def judge_gate(
