@@ -20,6 +20,9 @@ _VERDICTS = {"defect": Verdict.DEFECT, "late_share": Verdict.LATE, "not_comparab
 """The kinds that a backfill repairs: they are over once `served` has no row of the verdict, whatever the stream emitted."""
 
 
+_LOOKED_AT = 16
+"""Runs in which a row is looked for, for an alert's link."""
+
 CURABLE = frozenset({"defect", "late_share"})
 """The kinds that a repair is about."""
 
@@ -85,28 +88,28 @@ def record_gate(
 
 
 def find_cell(settings: Settings, pipeline: str, run: str, verdict: str) -> dict[str, str]:
-    """Return window and key of the first row to which a run gave a verdict, as served if any is, for a link to it.
+    """Return window and key of the first row that has a verdict, as served if any is, for a link to it.
 
-    Only rows that the run itself judged are read, so that a reconcile that finds the same again does not read all that was ever judged;
-    the alert keeps the cell of its first report. Empty: the run judged no such row.
+    Only what the newest runs judged is read, the run's own first, so that a reconcile that finds the same again does not read all that
+    was ever judged; the alert keeps the cell of an earlier report. Empty: none of them judged such a row.
     """
     import pyarrow.compute as pc  # not where Airflow's scheduler parses the DAGs
 
-    from rivertwice.timeline import read_verdicts
+    from rivertwice.timeline import read_verdicts, run_chain
 
-    rows = read_verdicts(settings.pipeline(pipeline), [(run, None)], None)
-    if rows is None:
-        return {}
-    rows = rows.filter(pc.equal(rows["verdict"], verdict)).select(["pair", "window_start", "key"])
-    if not rows.num_rows:
-        return {}
-    ranked = rows.append_column("stream", pc.not_equal(rows["pair"], SERVED))
-    first = (
-        ranked.sort_by([("stream", "ascending"), ("window_start", "ascending"), ("key", "ascending")])
-        .slice(0, 1)
-        .to_pylist()[0]
-    )
-    return {"window": to_iso(first["window_start"]), "key": first["key"] or ""}
+    home = settings.pipeline(pipeline)
+    chain = run_chain(home, run)
+    for runs in sorted({1, min(len(chain), _LOOKED_AT)}):
+        rows = read_verdicts(home, chain[:runs], None)
+        if rows is None:
+            continue
+        found = rows.filter(pc.equal(rows["verdict"], verdict)).select(["pair", "window_start", "key"])
+        if found.num_rows:
+            ranked = found.append_column("stream", pc.not_equal(found["pair"], SERVED))
+            order = [(name, "ascending") for name in ("stream", "window_start", "key")]
+            first = ranked.sort_by(order).slice(0, 1).to_pylist()[0]
+            return {"window": to_iso(first["window_start"]), "key": first["key"] or ""}
+    return {}
 
 
 def judge_gate(
