@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Self
 
+import pyarrow.compute as pc
+
 from rivertwice.agent import ObjectivesView
 from rivertwice.core import RivertwiceError, Settings, TimeRange, parse_iso
 from rivertwice.definition import load_definition
@@ -114,8 +116,9 @@ def _read(settings: Settings, name: str, span: TimeRange, alerts: Sequence[Mappi
         home = settings.pipeline(name)
         objectives = ObjectivesView.read(home, definition, span.end)
         runs = [run for run in reconcile_runs(home, since=span.start) if run["created_at"] < span.end]
-        published = {e.seq for e in read_sequence(home) if span.start <= e.created_at < span.end}
-        repairs = [each for each in publications_of(read_sequence(home)) if each.seq in published]
+        entries = read_sequence(home)
+        published = {each.seq for each in entries if span.start <= each.created_at < span.end}
+        repairs = [each for each in publications_of(entries) if each.seq in published]
         proofs = [each.proof for each in view_recovery(settings, name).savepoints if each.proof is not None]
         windows = _windows(home.tables.verdicts, [run["run"] for run in runs])
     except (RivertwiceError, OSError, ValueError, KeyError) as error:
@@ -149,8 +152,10 @@ def _windows(verdicts: Any, runs: Sequence[str]) -> int:
         return 0
     wanted = Where.all([Where("run").is_among(runs), Where("pair").equals(SERVED)])
     rows = Table(verdicts).read(columns=["window_start", "verdict"], matching=wanted)
-    found = [] if rows is None else rows.to_pylist()
-    return len({row["window_start"] for row in found if row["verdict"] != Verdict.OPEN})
+    if rows is None:
+        return 0
+    closed = rows.filter(pc.not_equal(rows["verdict"], Verdict.OPEN))
+    return int(pc.count_distinct(closed["window_start"]).as_py())
 
 
 def _began_in(line: Mapping[str, Any], span: TimeRange) -> bool:
