@@ -93,7 +93,8 @@ def missed_since(plan: Plan, run: Run | None, wanted_at: datetime, now: datetime
     """
     if plan.schedule == NO_SCHEDULE:
         return None
-    due = _tick_after(plan.schedule, max(_begun(plan, run) + SKEW, plan.since, wanted_at))
+    begun = plan.since if run is None else run.begun_at + SKEW
+    due = _tick_after(plan.schedule, max(begun, plan.since, wanted_at))
     allowed = min(LATE_START, _tick_after(plan.schedule, due) - due)
     return due if now - due > allowed else None
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -157,6 +157,7 @@ def test_a_run_that_answers_each_tick_is_never_missed_or_overdue(
 
 
 @given(CRONS, AT)
+@example("0 * * * *", datetime(2026, 3, 1, 0, 59, 30, tzinfo=UTC))
 def test_without_a_run_one_is_missed_and_then_overdue(schedule: str, since: datetime) -> None:
     plan = Plan(schedule, None, since)
     due = next_due(plan, None, since)

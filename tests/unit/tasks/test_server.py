@@ -328,7 +328,10 @@ def work_of(served: Served, step: str) -> psutil.Process | None:
 
 
 def lives(process: psutil.Process) -> bool:
-    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:  # it ended between the two questions
+        return False
 
 
 def test_an_agent_that_is_away_is_one_that_may_come_back(served: Served) -> None:
