@@ -82,7 +82,7 @@ def next_due(plan: Plan, run: Run | None, now: datetime) -> datetime | None:
         return None
     if is_cron(plan.schedule):
         return _tick_after(plan.schedule, now.replace(second=0, microsecond=0))  # ticks are at full minutes
-    return max(now, _tick_after(plan.schedule, _begun(plan, run)))
+    return max(now, _tick_after(plan.schedule, plan.since if run is None else run.begun_at))
 
 
 def missed_since(plan: Plan, run: Run | None, wanted_at: datetime, now: datetime) -> datetime | None:
@@ -124,10 +124,6 @@ def describe(plan: Plan, run: Run | None, now: datetime) -> str:
     else:
         newest = f"the newest ran from {to_iso(run.begun_at)} to {to_iso(run.ended_at)}"
     return f"by schedule: next run {coming}; {newest}"
-
-
-def _begun(plan: Plan, run: Run | None) -> datetime:
-    return plan.since if run is None else run.begun_at
 
 
 @lru_cache(maxsize=1024)

@@ -243,16 +243,14 @@ def view_home(settings: Settings, names: Iterable[str], now: datetime) -> HomeSt
         if engine is None
         else EngineView(engine.pid, round(engine.memory_bytes / 1e6), engine.running or "nothing"),
         tuple(
-            PipelineStatus(
-                **vars(view_pipeline(settings, name, now, versions=True)),
-                **judged_of(settings, name, now),
-            )
+            PipelineStatus(**vars(view_pipeline(settings, name, now, versions=True)), now=said, objectives=objectives)
             for name in names
+            for said, objectives in [judged_of(settings, name, now)]
         ),
     )
 
 
-def judged_of(settings: Settings, name: str, now: datetime) -> dict[str, Any]:
+def judged_of(settings: Settings, name: str, now: datetime) -> tuple[NowView | None, ObjectivesView | None]:
     """Return the sentence about a pipeline, as the page in Airflow says it, its lights and objectives; none without its definition."""
     from rivertwice.agent import ObjectivesView
     from rivertwice.definition import load_definition
@@ -261,11 +259,8 @@ def judged_of(settings: Settings, name: str, now: datetime) -> dict[str, Any]:
     try:
         definition = load_definition(settings.definition_folder(name))
     except RivertwiceError:
-        return {}
-    return {
-        "now": NowView.read(settings, definition, now),
-        "objectives": ObjectivesView.read(settings.pipeline(name), definition, now),
-    }
+        return None, None
+    return NowView.read(settings, definition, now), ObjectivesView.read(settings.pipeline(name), definition, now)
 
 
 def _view_broker(settings: Settings) -> BrokerView | Unreadable | None:
