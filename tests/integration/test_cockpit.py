@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Response, Route, expect
 
 from homes.cockpit import OBJECTIVES, Past, keep_samples, make_past
 from homes.project import FLIGHTS, REPOSITORY, edit_yaml, link, rename, write_definition
-from rivertwice.core.instants import to_ms, utc_now
+from rivertwice.core.instants import to_iso, to_ms, utc_now
 from rivertwice.core.settings import Settings
 from rivertwice.definition.bundle import build_bundle
 from rivertwice.definition.lint_finding import CheckReport
@@ -443,6 +443,21 @@ def test_news_are_patched_in_and_focus_and_selection_stay(settings: Settings, br
         page.clock.run_for(5_500)
         expect(page.get_by_text("news 2").first).to_be_visible()
         assert page.evaluate("[document.activeElement.textContent, String(getSelection())]") == [OTHER, OTHER]
+
+
+def test_a_row_of_an_earlier_server_has_its_age_and_no_colour(settings: Settings, browser: Browser) -> None:
+    light = {"tone": "good", "word": "runs", "title": None}
+    row = {
+        "name": PIPELINE, "description": "d", "unread": True, "as_of": to_iso(utc_now() - timedelta(minutes=5)), "running": [],
+        "now": {"tone": "good", "sentence": "All is well.", "since": None, "next": None}, "lights": {"stream": light},
+    }  # fmt: skip
+    with page_of(browser, settings, "/rivertwice/") as page:
+        page.route("**/api/overview", lambda route: route.fulfill(json={"pipelines": [row]}, headers={"ETag": '"1"'}))
+        page.reload()
+        shown = page.get_by_role("row", name=re.compile(f"^{PIPELINE}"))
+        expect(shown).to_contain_text("As read 5 min ago, being read again: All is well.")
+        expect(shown).to_contain_text("runs")
+        assert shown.locator(".t-good").count() == 0, "nothing is green that was not read now"
 
 
 def test_a_failed_request_keeps_what_was_shown_and_says_since_when(settings: Settings, browser: Browser) -> None:

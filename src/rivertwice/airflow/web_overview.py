@@ -27,8 +27,8 @@ from rivertwice.airflow.web_access import (
     pipelines_without_versions,
     readable_pipelines,
 )
-from rivertwice.core import Deadline, RivertwiceError, Settings, beside, utc_now
-from rivertwice.read import Job, WeekReport, describe_row, describe_summary
+from rivertwice.core import Deadline, RivertwiceError, beside, utc_now
+from rivertwice.read import Job, OverviewRows, WeekReport, describe_summary
 from rivertwice.tasks import FoundDefinitions, dag_id
 
 # Runs of a pipeline's DAGs that are at work or wait, from Airflow's database: one query for all pipelines of a page.
@@ -144,7 +144,8 @@ router = APIRouter(prefix="/api", route_class=ViewRoute)
 def overview(user: GetUserDep, session: SessionDep, settings: SettingsDep) -> object:
     """Return a row for each pipeline that the user may read. One that cannot be read shows why, and hides no other.
 
-    The first look of a process at many pipelines takes long: rows that are not read in time follow with a later answer.
+    The first look of a process at many pipelines takes long. Until it is over, rows are as an earlier server read them, or are told to be
+    unread.
     """
     names = pipelines_without_versions(settings)
     readable = readable_pipelines(names, user, session)
@@ -152,9 +153,19 @@ def overview(user: GetUserDep, session: SessionDep, settings: SettingsDep) -> ob
     shown = [known[name] for name in names if name in known and name in readable]
     runs = runs_at_work(readable, session)
     now, patience = utc_now(), Deadline.after(PATIENCE_S)
-    rows = [_row(settings, each, tuple(runs.get(each.name, ())), now, patience) for each in shown]
-    if any(isinstance(row, UnreadRow) for row in rows):
-        _read_beside(settings, shown)
+    own = OverviewRows.of(settings)
+    rows: list[object] = []
+    for each in shown:
+        unread = each.definition is not None and not own.was_read(each.name)
+        row = own.kept(each.name) if unread else None
+        if row is not None:
+            rows.append({**row, "unread": True, "running": runs.get(each.name, ())})
+        else:
+            rows.append(_row(own, each, tuple(runs.get(each.name, ())), now, patience))
+    missing = [each for each in shown if each.definition is not None and not own.was_read(each.name)]
+    if missing:
+        _read_beside(own, missing)
+    own.keep(names, now)
     return Overview(tuple(rows))
 
 
@@ -169,30 +180,31 @@ def week(user: GetUserDep, session: SessionDep, settings: SettingsDep) -> Respon
 
 
 def _row(
-    settings: Settings, found: FoundDefinitions, runs: tuple[Job, ...], now: datetime, patience: Deadline
+    own: OverviewRows, found: FoundDefinitions, runs: tuple[Job, ...], now: datetime, patience: Deadline | None = None
 ) -> object:
+    """Return the row of a pipeline; `patience`: until when it is read if this process never looked at it."""
     definition = found.definition
     if definition is None:
         return BrokenRow(found.name, found.refusal, runs)
+    if patience is not None and patience.is_over() and not own.was_read(found.name):
+        return UnreadRow(definition.name, definition.description, runs)
     try:
-        row = describe_row(settings, definition, now, only_known=patience.is_over())
+        row = own.read(definition, now)
     except (RivertwiceError, OSError, ValueError, KeyError) as error:
         log.warning("the overview cannot show %s: %s", definition.name, error)
         return BrokenRow(definition.name, f"{type(error).__name__}: {error}", runs, definition.description)
-    if row is None:
-        return UnreadRow(definition.name, definition.description, runs)
     return replace(row, running=(*runs, *row.running))
 
 
-def _read_beside(settings: Settings, shown: Sequence[FoundDefinitions]) -> None:
-    """Read all pipelines once in a thread, if none does so already."""
+def _read_beside(own: OverviewRows, unread: Sequence[FoundDefinitions]) -> None:
+    """Read pipelines once in a thread, if none does so already."""
     if not _READING.acquire(blocking=False):
         return
 
     def read() -> None:
         try:
-            for each in shown:
-                _row(settings, each, (), utc_now(), Deadline.after(PATIENCE_S))
+            for each in unread:
+                _row(own, each, (), utc_now())
         finally:
             _READING.release()
 

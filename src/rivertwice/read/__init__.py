@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rivertwice.read.logs import describe_log
     from rivertwice.read.map import draw_map
     from rivertwice.read.newest import newest_rows
-    from rivertwice.read.overview import NowView, describe_row, describe_summary
+    from rivertwice.read.overview import NowView, OverviewRows, describe_summary
     from rivertwice.read.project import Project, open_project
     from rivertwice.read.query import QueryBounds, run_query
     from rivertwice.read.results_page import view_results

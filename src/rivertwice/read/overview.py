@@ -7,10 +7,11 @@ read is kept for two seconds in this process: ten open pages cost what one costs
 from __future__ import annotations
 
 import hashlib
+import logging
 import math
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -18,18 +19,21 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
+from rivertwice import __version__
 from rivertwice.agent import CURVES, LEVELS, ObjectivesView
-from rivertwice.core import PipelineHome, Settings
+from rivertwice.core import DamagedFileError, PipelineHome, Settings, to_iso, to_plain
 from rivertwice.definition import Definition
 from rivertwice.read.fact_lines import FactLine, describe_facts, lag_count, verdict_stale, why_lag_is_stale
 from rivertwice.read.facts import Facts
 from rivertwice.read.now import Light, Now, decide_now
 from rivertwice.read.problems import BAD, NEXT_ACTS, NONE, WARN, Problem
 from rivertwice.read.read_facts import collect_facts
-from rivertwice.storage import Remembered, Table
+from rivertwice.storage import Remembered, Table, read_json, replace_json
 
 if TYPE_CHECKING:
     from rivertwice.read.jobs import Job
+
+log = logging.getLogger(__name__)
 
 KEPT_S = 2.0
 SPARK_POINTS = 36
@@ -159,16 +163,80 @@ class PipelineSummary:
     stamps: Mapping[str, str]
 
 
-def describe_row(
-    settings: Settings, definition: Definition, now: datetime, *, only_known: bool = False
-) -> PipelineRow | None:
-    """Return a pipeline's row of the overview, without what runs in Airflow.
+class OverviewRows:
+    """The rows of the overview that this process read, and those of an earlier one, in `HOME/overview.json`.
 
-    Args:
-        only_known: None for a pipeline that this process has not read yet: the first look at its tables costs most.
+    The first look at the tables of a hundred pipelines takes a process some 15 CPU-seconds, so a server that starts shows what an earlier
+    one read. The file may be removed at any time.
     """
-    if only_known and (settings.home, definition.name) not in _SEEN:
-        return None
+
+    EVERY_S = 60.0
+    UNCHANGED_S = 3600.0
+
+    def __init__(self, settings: Settings) -> None:
+        """Take the settings of the home."""
+        self._settings = settings
+        self._file = settings.home / "overview.json"
+        self._looked_at = self._written_at = -math.inf
+        self._read: dict[str, PipelineRow | None] = {}
+        try:
+            kept = read_json(self._file)
+        except (DamagedFileError, OSError) as error:
+            log.warning("the rows that an earlier server read are not known: %s", error)
+            kept = None
+        ours = isinstance(kept, dict) and kept.get("version") == __version__
+        self._kept: Mapping[str, Mapping[str, object]] = kept.get("rows", {}) if kept and ours else {}
+
+    @classmethod
+    def of(cls, settings: Settings) -> OverviewRows:
+        """Return those of this process."""
+        with _LOCK:
+            if settings.home not in _ROWS:
+                _ROWS[settings.home] = cls(settings)
+            return _ROWS[settings.home]
+
+    def was_read(self, name: str) -> bool:
+        """Say whether this process has read a pipeline, or tried to."""
+        return name in self._read
+
+    def kept(self, name: str) -> Mapping[str, object] | None:
+        """Return the row that an earlier process read, as JSON has it, with `as_of`, when it was read; None: there is none."""
+        return self._kept.get(name)
+
+    def read(self, definition: Definition, now: datetime) -> PipelineRow:
+        """Return a pipeline's row as it is now, without what runs in Airflow."""
+        self._read.setdefault(definition.name, None)
+        row = self._read[definition.name] = describe_row(self._settings, definition, now)
+        return row
+
+    def keep(self, names: Sequence[str], now: datetime) -> None:
+        """Keep what was read for the next process: once a minute if a row is another than before, and once an hour.
+
+        Args:
+            names: of all pipelines; the row of any other is dropped.
+        """
+        clock = time.monotonic()
+        if clock - self._looked_at < self.EVERY_S:
+            return
+        self._looked_at = clock
+        fresh = {row.name: {**to_plain(row), "running": []} for row in self._read.values() if row is not None}
+        before = {name: {**row, "as_of": None} for name, row in self._kept.items()}
+        after = {name: row for name, row in before.items() if name in names}
+        after |= {name: {**row, "as_of": None} for name, row in fresh.items() if name in names}
+        if after == before and clock - self._written_at < self.UNCHANGED_S:
+            return
+        self._written_at = clock
+        at = to_iso(now)
+        rows = {name: {**row, "as_of": at} if name in fresh else self._kept[name] for name, row in after.items()}
+        try:
+            replace_json(self._file, {"version": __version__, "rows": rows})
+        except OSError as error:
+            log.warning("rows of the overview are not kept for the next server: %s", error)
+        self._kept = rows
+
+
+def describe_row(settings: Settings, definition: Definition, now: datetime) -> PipelineRow:
+    """Return a pipeline's row of the overview, without what runs in Airflow."""
     seen = read_cached(settings, definition, now)
     facts = seen.facts
     curves = read_ring(settings.pipeline(definition.name), definition, now)
@@ -296,3 +364,4 @@ def _stats(folder: object) -> tuple[int, ...]:
 _LOCK = threading.Lock()
 _SEEN: dict[tuple[Path, str], tuple[float, Snapshot]] = {}
 _RINGS: dict[Path, tuple[int, RingSummary]] = {}
+_ROWS: dict[Path, OverviewRows] = {}

@@ -22,7 +22,7 @@ from click.testing import CliRunner
 
 from homes import cockpit, savepoint, versions
 from homes.backfill import SQL, YAML, make_home
-from homes.project import REPOSITORY, make_project
+from homes.project import FLIGHTS, REPOSITORY, make_project
 from homes.quality import between, write_suite
 from rivertwice.agent.alert_model import AlertCause, Report
 from rivertwice.agent.alert_store import alerts_of
@@ -38,6 +38,7 @@ from rivertwice.timeline.dead_letters import DISCARD, Amendment, RecordAddress
 from rivertwice.timeline.dead_summary import append_amendments
 from rivertwice.timeline.intent import Heartbeat, write_intent
 from rivertwice.timeline.ledger import append_ledger
+from running.waiting import wait_for
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("ignore")]
 GOLDEN = REPOSITORY / "tests/golden/answers.json"
@@ -236,3 +237,39 @@ def test_answers_stay_as_they_are(world: str, tmp_path: Path, monkeypatch: pytes
     for name, value in found.items():
         assert value == stored[world][name], f"{name} answers otherwise"
     assert set(found) == set(stored[world])
+
+
+def test_a_server_that_starts_shows_rows_as_an_earlier_one_read_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is read before the answer, and what is shown says of when it is."""
+    from rivertwice.airflow import web_overview
+    from rivertwice.read import overview
+
+    settings = make_project(tmp_path, {"flight_delays": FLIGHTS})
+    settings.pipeline("flight_delays").root.mkdir(parents=True)
+    file = settings.home / "overview.json"
+    begun: list[object] = []
+
+    def rows_of_a_new_server() -> Any:
+        overview._ROWS.clear()
+        return ask(settings, "overview", monkeypatch).json()["pipelines"]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(web_overview, "_read_beside", lambda *_: begun.append(1))
+        (read,) = rows_of_a_new_server()
+        assert "now" in read, "there is time for one pipeline"
+        assert "unread" not in read
+        assert set(json.loads(file.read_text())["rows"]) == {"flight_delays"}
+        patched.setattr(overview, "describe_row", lambda *_: pytest.fail("a table was opened before the answer"))
+        (kept,) = rows_of_a_new_server()
+        assert {**kept, "running": []} == {**read, "unread": True, "as_of": kept["as_of"], "running": []}
+        assert begun == [1], "and is read beside it"
+    (again,) = ask(settings, "overview", monkeypatch).json()["pipelines"]
+    wait_for(
+        "the row is read", lambda: "unread" not in ask(settings, "overview", monkeypatch).json()["pipelines"][0], 10
+    )
+    assert again["name"] == "flight_delays"
+    for damage in ("{", "[]", '{"version": "0.0", "rows": {"flight_delays": {}}}'):
+        file.write_text(damage)
+        assert "unread" not in rows_of_a_new_server()[0], "a file that cannot be used is as good as none"

@@ -43,10 +43,10 @@ export function select(rows, { q = "", show = "all", sort = "worst" }) {
 const HEADS = ["Pipeline", ...LIGHTS.map(([, title]) => title), "Lag, last 6 h", "Last verdict", "Budget left, cost of 24 h", "Running"];
 
 // The smallest budget: what is left of 30 days, and how much of a day's was used in the last day.
-function BudgetLeft({ budget }) {
+function BudgetLeft({ budget, unread }) {
   if (!budget) return html`<div class="soft">no SLO</div>`;
   if (budget.left === null) return html`<div class="soft" title=${budget.text}>${budget.objective}: not known yet</div>`;
-  const tone = budget.left <= 0 ? "bad" : budget.burn[1] > 1 ? "warn" : "good", percent = (share) => `${number(Math.round(100 * share))} %`;
+  const tone = unread ? "none" : budget.left <= 0 ? "bad" : budget.burn[1] > 1 ? "warn" : "good", percent = (share) => `${number(Math.round(100 * share))} %`;
   return html`<div><${Light} tone=${tone} word=${budget.left > 0 ? percent(budget.left) : "used up"} title=${budget.text} /><div class="soft">${budget.objective}${budget.burn[1] > 0 ? `, ${percent(budget.burn[1])} of 1 d used` : ""}</div></div>`;
 }
 
@@ -54,11 +54,11 @@ function cellsOf(row) {
   const lag = row.lag || {};
   return [
     html`<a class="row-name" href=${pipelineHref(row.name)}>${row.name}</a>
-      ${row.error ? html`<div class="t-bad row-words">${row.error}</div>` : row.now ? html`<div class="row-words t-${row.now.tone}"><${Words} text=${row.now.sentence} /></div>` : html`<div class="row-words soft">${row.unread ? "Being read for the first time." : row.description}</div>`}`,
-    ...LIGHTS.map(([key]) => (row.lights?.[key] ? html`<${Light} ...${row.lights[key]} />` : html`<span class="soft">–</span>`)),
+      ${row.error ? html`<div class="t-bad row-words">${row.error}</div>` : row.unread && row.now ? html`<div class="row-words soft"><${Ago} at=${row.as_of} before="As read " after=" ago, being read again" />: <${Words} text=${row.now.sentence} /></div>` : row.now ? html`<div class="row-words t-${row.now.tone}"><${Words} text=${row.now.sentence} /></div>` : html`<div class="row-words soft">${row.unread ? "Being read for the first time." : row.description}</div>`}`,
+    ...LIGHTS.map(([key]) => (row.lights?.[key] ? html`<${Light} ...${row.lights[key]} ...${row.unread ? { tone: "none" } : {}} />` : html`<span class="soft">–</span>`)),
     html`${lag.points?.length ? html`<${Sparkline} points=${lag.points} label=${`lag of ${row.name} over the last 6 hours, now ${lag.text || "not known"}`} />` : null}<span class="lag-now">${lag.text || (lag.newest === undefined || lag.newest === null ? "–" : number(lag.newest))}</span><${Stale} short why=${lag.stale} />`,
     row.verdict ? html`<span><${Ago} at=${row.verdict.at} /><${Stale} short why=${row.verdict.stale} /></span>` : html`<span class="soft">none yet</span>`,
-    html`<div><${BudgetLeft} budget=${budgetOf(row)} />${row.objectives?.cost ? html`<div class="lag-now">${number(Math.round(costOf(row)))} CPU-s, ${bytes(row.objectives.cost.memory_bytes)}</div>` : null}</div>`,
+    html`<div><${BudgetLeft} budget=${budgetOf(row)} unread=${row.unread} />${row.objectives?.cost ? html`<div class="lag-now">${number(Math.round(costOf(row)))} CPU-s, ${bytes(row.objectives.cost.memory_bytes)}</div>` : null}</div>`,
     html`<${Running} running=${row.running} empty="–" />`,
   ];
 }
