@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from rivertwice.agent import AGENT_SILENT, SPEAKS_WITHIN, Unreadable
 from rivertwice.core import from_ms, to_ms
 from rivertwice.read.facts import Facts
-from rivertwice.read.now import expected_every, why_stale
+from rivertwice.read.now import agent_lives, expected_every, served_until, why_stale
 from rivertwice.read.problems import BAD, CALM, GOOD, NONE, WARN, moment, share
 from rivertwice.timeline import Verdict
 
@@ -70,9 +70,8 @@ def describe_facts(facts: Facts, now: datetime) -> Iterator[FactLine]:
         yield _beat("Watermark", f"windows that ended by {moment(view.watermark)} are closed", beat.at, NONE)
     served = view.served
     if not isinstance(served, Unreadable) and served.until is not None:
-        text = f"windows that ended by {moment(served.until)} are in the table that readers see"
-        late = (NONE, None) if served.is_current else (WARN, "more is committed")
-        yield FactLine("Served", text, served.until, *late)
+        waits = None if served.is_current or agent_lives(facts, now) else "no agent adds what is committed"
+        yield FactLine("Served", served_until(facts, now), None, WARN if waits else NONE, waits)
     if facts.head is not None:
         yield FactLine(
             "Timeline",
@@ -113,12 +112,14 @@ def _judged(facts: Facts, now: datetime) -> Iterator[FactLine]:
             if verdict.late_share is None
             else f"; {share(verdict.late_share)} of the records came too late, the limit is {share(verdict.limit)}"
         )
+        if late and verdict.stream.get(Verdict.LATE, 0) and not verdict.served.get(Verdict.LATE, 0):
+            late += ", and what is served is put right"
         lacks = (
             verdict.late_share is not None
             and verdict.late_share > verdict.limit
             and verdict.served.get(Verdict.LATE, 0)
         )
-        open_ones = [each for each in verdict.findings if each.kind != "late_share" or lacks]
+        open_ones = [each for each in verdict.findings if lacks or "late_share" not in (each.kind, each.repeats)]
         tone = BAD if not verdict.passed or lacks else WARN if open_ones else GOOD
         stale = verdict_stale(facts, now)
         yield FactLine("Verdict on what is served", f"{served or 'no rows'}{late}", verdict.at, tone, stale)

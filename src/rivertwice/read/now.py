@@ -299,7 +299,7 @@ def find_stream_problems(facts: Facts, now: datetime) -> Iterator[Problem]:
             STREAM,
             what,
             intent.updated_at,
-            _served_until(facts, now),
+            served_until(facts, now),
             f"`rivertwice start {facts.name}`",
         )
     else:
@@ -327,7 +327,7 @@ def _running(facts: Facts, now: datetime) -> Iterator[Problem]:
             f"correct the cause, then `rivertwice start {facts.name}`", "logs", covers=STREAM_ALERTS | {"retention"},
         )  # fmt: skip
         return
-    if not _agent_lives(facts, now):
+    if not agent_lives(facts, now):
         driver = "the driver runs on" if seen.owner is not None else "no driver runs"
         touches = KINDS[AGENT_DEAD].meaning if seen.owner is not None else _gets_older(facts, now)
         yield Problem(
@@ -590,13 +590,13 @@ def _gets_older(facts: Facts, now: datetime) -> str:
     served = _served(facts)
     if served is None:
         return head
-    if served.is_current or _agent_lives(facts, now):  # an agent adds what is closed, also while no driver runs
+    if served.is_current or agent_lives(facts, now):  # an agent adds what is closed, also while no driver runs
         return head if served.closed is None else f"{head}: no window that ends after {moment(served.closed)} is added"
-    return f"{head}: {_served_until(facts, now)}"
+    return f"{head}: {served_until(facts, now)}"
 
 
-def _served_until(facts: Facts, now: datetime) -> str:
-    """Return up to where windows are served; if more are closed, why they are not served yet, and what serves them."""
+def served_until(facts: Facts, now: datetime) -> str:
+    """Return up to where windows are served; if more are closed, why they are not served yet, and what serves them. Pure."""
     served = _served(facts)
     if served is None:
         return ""
@@ -611,7 +611,7 @@ def _served_until(facts: Facts, now: datetime) -> str:
         shown += f"; those that ended by {moment(closed)} are closed and not served yet"
     else:
         shown += "; a newer batch or publication is not served yet"
-    if _agent_lives(facts, now):
+    if agent_lives(facts, now):
         return f"{shown}: the agent builds them next"
     return f"{shown}, because no agent is running: `rivertwice agent start`, or once `rivertwice admin rebuild {facts.name}`"
 
@@ -624,7 +624,8 @@ def _served(facts: Facts) -> ServedEnd | None:
     return served
 
 
-def _agent_lives(facts: Facts, now: datetime) -> bool:
+def agent_lives(facts: Facts, now: datetime) -> bool:
+    """Say whether an agent works, which adds to what is served. Pure."""
     seen = facts.observation.agent_at
     return seen is not None and now - seen <= AGENT_SILENT
 

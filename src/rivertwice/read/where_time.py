@@ -78,7 +78,7 @@ class StateSize:
 
 @dataclass(frozen=True)
 class RunSteps:
-    """The steps of the last reconcile or backfill, with their seconds, in order. rows: that it judged or computed, if that is known."""
+    """The steps of the last reconcile or backfill, with their seconds, the longest first. rows: that it judged or computed, if that is known."""
 
     kind: str
     id: str
@@ -243,6 +243,5 @@ def _backfill(home: PipelineHome) -> list[RunSteps]:
 def _steps(kind: str, run: str, at: datetime, rows: int | None, seconds: Mapping[str, float]) -> RunSteps:
     whole, slowest = sum(seconds.values()), max(seconds, key=seconds.__getitem__)
     share = seconds[slowest] / whole if whole else 0.0
-    return RunSteps(
-        kind, run, at, rows, dict(seconds), f"{slowest} took {share:.0%} of {whole:.1f} s".replace("%", " %")
-    )
+    by_length = dict(sorted(seconds.items(), key=lambda item: item[1], reverse=True))
+    return RunSteps(kind, run, at, rows, by_length, f"{slowest} took {share:.0%} of {whole:.1f} s".replace("%", " %"))

@@ -24,11 +24,12 @@ from rivertwice.core.settings import Settings
 from rivertwice.definition.definition import Definition, load_definition
 from rivertwice.read import overview
 from rivertwice.read.fact_lines import describe_facts, verdict_stale
-from rivertwice.read.facts import UnfinishedOperation
+from rivertwice.read.facts import GateFinding, UnfinishedOperation
 from rivertwice.read.jobs import find_jobs
 from rivertwice.read.overview import describe_row, describe_summary, spark_points, stamps_of
 from rivertwice.read.read_facts import collect_facts, reconcile_rhythm
 from rivertwice.timeline.intent import write_intent
+from rivertwice.timeline.result_status import ServedEnd
 from simulated.facts import BEAT, NOW, VERDICT, WELL, ago, with_stream
 
 NAME = "flight_delays"
@@ -150,6 +151,32 @@ def test_the_verdict_is_red_where_served_rows_lack_too_many_late_records(late: i
     verdict = replace(VERDICT, served={"AGREES": 9, "LATE": late}, late_share=0.2, limit=0.05)
     facts = {fact["name"]: fact for fact in to_plain(list(describe_facts(replace(WELL, verdict=verdict), NOW)))}
     assert facts["Verdict on what is served"]["tone"] == tone
+
+
+def test_a_share_of_late_records_that_is_put_right_is_history() -> None:
+    """Its gate's finding stays, and so does the suite's that says the same."""
+    findings = (GateFinding("warning", "late_share", "m"), GateFinding("warning", "suite", "m", repeats="late_share"))
+    counts = {"served": {"AGREES": 9}, "stream": {"AGREES": 6, "LATE": 3}}
+    verdict = replace(VERDICT, late_share=0.2, limit=0.05, findings=findings, **counts)
+    facts = {fact["name"]: fact for fact in to_plain(list(describe_facts(replace(WELL, verdict=verdict), NOW)))}
+    line = facts["Verdict on what is served"]
+    assert (line["tone"], line["text"]) == (
+        "good",
+        "AGREES 9; 20 % of the records came too late, the limit is 5 %, and what is served is put right",
+    )
+
+
+def test_what_is_served_has_no_age_by_the_clock_and_warns_only_if_nothing_adds_to_it() -> None:
+    """The windows may be of any year; an agent that works adds what is closed."""
+    behind = {"served": ServedEnd("t1", 119, ago(hours=2), ago(hours=1), is_current=False)}
+    for seen, tone, stale in (
+        (ago(seconds=1), "none", None),
+        (ago(minutes=2), "warn", "no agent adds what is committed"),
+    ):
+        facts = to_plain(list(describe_facts(with_stream({"agent_at": seen}, behind), NOW)))
+        (line,) = [fact for fact in facts if fact["name"] == "Served"]
+        assert (line["at"], line["tone"], line["stale"]) == (None, tone, stale)
+        assert "are closed and not served yet" in line["text"]
 
 
 def test_instants_that_move_each_second_are_given_to_ten() -> None:

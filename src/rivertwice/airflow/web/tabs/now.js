@@ -6,7 +6,7 @@ import { Ago, Card, Empty, Icon, Light, Runbook, Stale, Table, Words } from "../
 const HEADS = [{ text: "State", hidden: true }, "Fact", { text: "Value", wide: true }, { text: "Age", wide: true }];
 const cellsOf = (fact) => [
   html`<${Icon} tone=${fact.tone || "none"} />`, fact.name, html`<${Words} text=${fact.text} />`,
-  html`<${Ago} at=${fact.at} toS=${fact.to_s} /><${Stale} why=${fact.stale} />`,
+  html`${fact.at ? html`<${Ago} at=${fact.at} toS=${fact.to_s} />` : html`<span class="soft">–</span>`}<${Stale} why=${fact.stale} />`,
 ];
 
 export default function Tab({ name, summary, acts, act }) {
