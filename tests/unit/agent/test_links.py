@@ -7,20 +7,22 @@ from datetime import timedelta
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
+import pyarrow as pa
 import pytest
 
 from homes.cockpit import FIRST, Past, make_past
 from homes.project import FLIGHTS, edit_yaml, make_project
-from rivertwice.agent.alert_gates import record_gate
+from rivertwice.agent.alert_gates import record_gate, worst_cell
 from rivertwice.agent.alert_kinds import KINDS, body_of, lines_of, slack_text
 from rivertwice.agent.alert_model import Alert, AlertCause
 from rivertwice.agent.alert_store import alerts_of
 from rivertwice.core.errors import ConfigError, DefinitionError
-from rivertwice.core.instants import parse_iso
+from rivertwice.core.instants import parse_iso, to_iso
 from rivertwice.core.settings import Settings
 from rivertwice.definition.definition import load_definition
 from rivertwice.definition.fingerprint import fingerprint_of
 from rivertwice.read.cell_rows import explain_for_page
+from rivertwice.read.trouble import sort_trouble
 from rivertwice.reconcile.results import newest_reconcile
 from rivertwice.upkeep.remains import describe_left
 
@@ -118,6 +120,34 @@ def test_the_gate_s_alert_names_a_row_with_its_verdict(tmp_path: Path, kind: str
     value = json.loads(key)["k"]  # a key may be a person's: an erasure finds it wherever it is kept
     assert value not in (settings.home / "alerts.jsonl").read_text()
     assert "alerts/state.json" in describe_left(settings, {}, [], value)
+
+
+def test_a_link_leads_to_the_row_with_the_most_late_records_and_else_to_the_newest_as_the_page_lists_them() -> None:
+    """What is served comes first, also if the stream's row has more late records."""
+    verdicts = [
+        ("stream", 9, "LATE", "a", 8), ("served", 2, "LATE", "a", 2), ("served", 3, "LATE", "b", 5), ("served", 4, "LATE", "b", 2),
+        ("served", 1, "DEFECT", "a", 0), ("served", 5, "DEFECT", "b", 0), ("stream", 8, "DEFECT", "a", 0), ("served", 6, "AGREES", None, 0),
+    ]  # fmt: skip
+    rows = [
+        {
+            "pair": pair,
+            "window_start": FIRST + timedelta(hours=hour),
+            "window_end": FIRST + timedelta(hours=hour + 1),
+            "key": key,
+            "verdict": verdict,
+            "late": late,
+            "reason": "",
+        }
+        for pair, hour, verdict, key, late in verdicts
+    ]
+    table = pa.Table.from_pylist(rows)
+    listed = sort_trouble([row for row in rows if row["key"]], []).open
+    for verdict, hour in (("LATE", 3), ("DEFECT", 5)):
+        worst = worst_cell(table, verdict)
+        assert worst == {"window": to_iso(FIRST + timedelta(hours=hour)), "key": "b"}
+        first = next(row for row in listed if row.pairs["served"] == verdict)
+        assert worst == {"window": to_iso(first.start), "key": first.key}
+    assert worst_cell(table, "NOT_COMPARABLE") == {}
 
 
 def test_every_kind_has_a_place_on_the_page() -> None:
