@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -21,6 +22,7 @@ from rivertwice.core.instants import parse_iso, to_iso
 from rivertwice.core.settings import Settings
 from rivertwice.definition.definition import load_definition
 from rivertwice.definition.fingerprint import fingerprint_of
+from rivertwice.local.airflow import render_config
 from rivertwice.read.cell_rows import explain_for_page
 from rivertwice.read.trouble import sort_trouble
 from rivertwice.reconcile.results import newest_reconcile
@@ -77,11 +79,29 @@ def test_a_message_has_the_address_and_the_runbook_where_they_are_known(settings
     assert body_of(with_page, one)["runbook"] is None  # an alert is sent whatever the definition is
 
 
-def test_the_home_s_own_airflow_is_the_page_unless_another_is_named(settings: Settings) -> None:
+@pytest.mark.proves("howto-watch.md#links-and-runbooks")
+def test_airflow_s_own_address_is_the_page_unless_another_is_named(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its variable comes before the file of `AIRFLOW_HOME`, and that before the home's own; what no browser opens does not count."""
+    monkeypatch.delenv("AIRFLOW_HOME", raising=False)
+    monkeypatch.delenv("AIRFLOW__API__BASE_URL", raising=False)
     assert settings.page_of("#/") is None
-    (settings.home / "airflow").mkdir(parents=True)
-    (settings.home / "airflow" / "port.json").write_text('{"format": 1, "port": 8080}')
+    own = settings.home / "airflow"
+    own.mkdir(parents=True)
+    (own / "airflow.cfg").write_text(render_config({"api": {"port": "8080", "base_url": "http://127.0.0.1:8080"}}))
     assert settings.page_of("#/") == "http://127.0.0.1:8080/rivertwice/#/"
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    monkeypatch.setenv("AIRFLOW_HOME", str(theirs))
+    for text in ("# base_url =", "base_url = airflow.example.com", "base_url"):
+        (theirs / "airflow.cfg").write_text(f"[api]\n{text}\n")
+        assert settings.page_of("#/") == "http://127.0.0.1:8080/rivertwice/#/", text
+    (theirs / "airflow.cfg").write_text(f"[core]\na = %(b)s\n[api]\nbase_url = {PAGE}/\n")
+    assert settings.page_of("#/") == f"{PAGE}/rivertwice/#/"
+    monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://a.example.com")
+    assert settings.page_of("#/") == "https://a.example.com/rivertwice/#/"
+    assert replace(settings, page=PAGE).page_of("#/") == f"{PAGE}/rivertwice/#/"
 
 
 @pytest.mark.parametrize("text", ["airflow.example.com", "https://me:secret@airflow", "ftp://x", "https://x/?a=b"])
