@@ -138,9 +138,8 @@ def checkpoint_seconds(
 LOG = logging.getLogger(__name__)
 NEWEST = 1_000
 """Batches whose rows are looked at; sums are over all."""
-_MOST_HELD = 16  # pipelines of which something is held between two looks
-_NEWEST: Remembered[tuple[list[BatchFigures], StoredOffsets]] = Remembered(_MOST_HELD)
-_LETTERS: Remembered[DeadLetterSummary] = Remembered(_MOST_HELD)
+_NEWEST: Remembered[tuple[list[BatchFigures], StoredOffsets]] = Remembered()  # half a megabyte for each pipeline
+_LETTERS: Remembered[DeadLetterSummary] = Remembered()
 
 
 def measure(settings: Settings, name: str, view: PipelineView, now: datetime) -> Measures:
