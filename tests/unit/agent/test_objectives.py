@@ -118,6 +118,20 @@ def test_a_pipeline_of_an_hour_has_not_used_the_budget_of_a_month(settings: Sett
     assert worst.left > 0.95
 
 
+@pytest.mark.proves("howto-watch.md#objectives")
+def test_a_pipeline_of_two_minutes_has_used_two_minutes_at_most(settings: Settings) -> None:
+    """A slot of 30 days is 144 minutes long, and of a day nearly five."""
+    definition, home = declare(settings, DECLARED), settings.pipeline(NAME)
+    for seconds in range(120, -1, -6):
+        sample(home, NOW - timedelta(seconds=seconds), missed_freshness=1.0, cpu_cores=0.5)
+    view = ObjectivesView.read(home, definition, NOW)
+    assert view.cost is not None
+    assert all(50 < used < 70 for used in view.cost.cpu_s.values())
+    (worst, *_) = view.budgets
+    assert worst.burn[30] == pytest.approx(120 / (30 * 864), rel=0.1)
+    assert worst.burn[1] == pytest.approx(120 / 864, rel=0.1)
+
+
 def test_the_cost_is_in_cpu_seconds_of_each_range_and_the_largest_memory(settings: Settings) -> None:
     definition, home = declare(settings, DECLARED), settings.pipeline(NAME)
     assert ObjectivesView.read(home, definition, NOW).cost is None
