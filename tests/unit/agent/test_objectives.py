@@ -11,9 +11,11 @@ import pytest
 from homes.project import FLIGHTS, edit_yaml, make_project
 from rivertwice.agent.cost import CostMeter
 from rivertwice.agent.figures import Measures
+from rivertwice.agent.metrics import measure
 from rivertwice.agent.objectives import ObjectivesView
-from rivertwice.agent.prometheus import judge_alerts, judge_objectives
+from rivertwice.agent.prometheus import exposition, judge_alerts, judge_objectives
 from rivertwice.agent.ring import RingSample, ring_file, write_sample
+from rivertwice.agent.view import view_pipeline
 from rivertwice.core.errors import DefinitionError
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.settings import Settings
@@ -116,6 +118,22 @@ def test_a_pipeline_of_an_hour_has_not_used_the_budget_of_a_month(settings: Sett
     (worst, *_) = ObjectivesView.read(home, definition, NOW).budgets
     assert worst.left is not None
     assert worst.left > 0.95
+
+
+@pytest.mark.proves("howto-watch.md#prometheus-alerts-and-grafanas-dashboard")
+def test_prometheus_gets_what_is_left_of_each_budget(settings: Settings) -> None:
+    declare(settings, DECLARED)
+    for seconds in range(120, -1, -6):
+        sample(settings.pipeline(NAME), NOW - timedelta(seconds=seconds), missed_freshness=1.0, missed_agreement=0.0)
+    measures = measure(settings, NAME, view_pipeline(settings, NAME, NOW), NOW)
+    assert measures.budget_left["agreement"] == {"1": 1.0, "7": 1.0, "30": 1.0}
+    shown = exposition([measures], {})
+    for days in (1, 7, 30):
+        left = measures.budget_left["freshness"][str(days)]
+        assert left == pytest.approx(1 - 120 / (days * 864), abs=0.02)
+        line = f'rivertwice_budget_left_share{{days="{days}",objective="freshness",pipeline="{NAME}"}} {left}'
+        assert line in shown.splitlines()
+    assert "recovery" not in measures.budget_left, "nothing is known of it"
 
 
 @pytest.mark.proves("howto-watch.md#objectives")
