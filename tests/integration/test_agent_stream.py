@@ -17,16 +17,20 @@ from homes.project import FLIGHTS, TO_RUN, edit_yaml, make_project, rename, repl
 from rivertwice.agent.health import Condition, observe_stream
 from rivertwice.agent.launch import agent_status, start_agent, stop_agent
 from rivertwice.agent.memory import load_memory
+from rivertwice.agent.objectives import ObjectivesView
+from rivertwice.agent.ring import CURVES, LEVELS
 from rivertwice.cli.main import cli
 from rivertwice.core.instants import utc_now
 from rivertwice.core.processes import is_alive
 from rivertwice.core.settings import Settings
+from rivertwice.definition.definition import load_definition
 from rivertwice.local.broker import BrokerInfo
 from rivertwice.log.kafka import ensure_topic
 from rivertwice.stream.lease import Owner, lease_owner
 from rivertwice.timeline.intent import Exit, Heartbeat, write_intent
 from rivertwice.timeline.ledger import read_ledger
 from running.waiting import wait_for
+from servers.groups import used_by
 from streams.synthetic import flights, produce
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
@@ -64,12 +68,20 @@ def runs(world: Settings, epoch: int) -> bool:
     return bool(owner and beat and owner.epoch == beat.epoch == epoch and beat.state in {"running", "idle"})
 
 
+def cost_is_known(world: Settings, driver: int) -> bool:
+    """Say whether the agent's newest sample has what the driver with its JVM holds, and what it used since the sample before."""
+    slots = LEVELS[0].read(world.pipeline(NAME), utc_now())
+    cores, memory = (float(slots[-1]["most"][CURVES.index(name)]) for name in ("cpu_cores", "memory_bytes"))
+    return 0 < cores <= (psutil.cpu_count() or 1) and memory == pytest.approx(used_by(driver)[1], rel=0.2)
+
+
 def owner_of(world: Settings) -> Owner:
     owner = lease_owner(world.pipeline(NAME))
     assert owner is not None
     return owner
 
 
+@pytest.mark.proves("howto-watch.md#objectives")
 def test_a_stream_outlives_kills_of_its_driver_and_of_its_agent(world: Settings) -> None:
     home = world.pipeline(NAME)
     first_agent = start_agent(world)
@@ -77,11 +89,16 @@ def test_a_stream_outlives_kills_of_its_driver_and_of_its_agent(world: Settings)
     write_intent(home, "running", "test", utc_now())
     until(lambda: runs(world, 1), 180, world)
 
+    spent = used_by(owner_of(world).pid)[0]
     os.kill(owner_of(world).pid, signal.SIGKILL)
     back_s = until(lambda: runs(world, 2), 180, world)
     assert [str(failure.failure) for failure in load_memory(world, NAME).failures] == ["killed"]
 
     survivor = owner_of(world)
+    until(lambda: cost_is_known(world, survivor.pid), 120, world)
+    cost = ObjectivesView.read(home, load_definition(world.definition_folder(NAME)), utc_now()).cost
+    assert cost is not None
+    assert 1 < cost.cpu_s[1] <= 1.5 * (spent + used_by(survivor.pid)[0])
     os.kill(first_agent.pid, signal.SIGKILL)
     psutil.wait_procs([psutil.Process(first_agent.pid)] if psutil.pid_exists(first_agent.pid) else [], timeout=10)
     assert agent_status(world) is None

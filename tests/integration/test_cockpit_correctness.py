@@ -16,17 +16,18 @@ import pytest
 from click.testing import CliRunner
 from playwright.sync_api import Browser, Page, expect
 
-from homes.cockpit import Past, make_past
+from homes.cockpit import SIZE_MS, Past, make_past
 from homes.project import link
 from rivertwice.agent.alert_gates import record_gate
 from rivertwice.agent.alert_store import alerts_of
 from rivertwice.cli.main import cli
-from rivertwice.core.instants import from_ms, to_iso
+from rivertwice.core.instants import from_ms, to_iso, utc_now
 from rivertwice.core.settings import Settings
 from rivertwice.local.airflow import airflow_info, client
-from rivertwice.reconcile.results import newest_reconcile
+from rivertwice.reconcile.results import Stamp, StoredVerdict, newest_reconcile, store_run
 from rivertwice.timeline.digest import key_text
-from servers.airflow import start_quiet_airflow, stop_quiet_airflow
+from rivertwice.timeline.judgements import Increment
+from servers.airflow import run_dag, start_quiet_airflow, stop_quiet_airflow
 from servers.cockpit import MARKS, WIDTHS, axe_findings, chromium, data_of, page_of, sideways, token_of
 from servers.repairs import clicks_to_its_cure
 
@@ -231,3 +232,39 @@ def test_from_the_message_of_an_alert_to_its_cure_are_three_clicks(
     (alert,) = (each for each in alerts_of(settings).state().open() if each.cause.kind == kind)
     clicks = clicks_to_its_cure(browser, settings, alert, "Start the dry run")
     assert clicks == ["the link of the message", "Plan this backfill", "Start the dry run"]
+
+
+@pytest.mark.proves("howto-watch.md#the-report-of-the-week")
+def test_the_dag_of_the_week_writes_the_report_that_the_page_gives(settings: Settings) -> None:
+    """A reconcile of today counts all rows and has judged one window; a route of warnings gets the sentence."""
+    home, now = settings.pipeline(NAME), utc_now()
+    newest = newest_reconcile(home)
+    assert newest is not None
+    summary = {name: newest[name] for name in ("counts", "balance", "late_by_partition", "gate", "duration_s")}
+    stamp = Stamp("rc-today", NAME, now, newest["timeline"], newest["batch"], "", newest["sequence"], newest["as_of"])
+    judged = StoredVerdict("served", START_MS, START_MS + SIZE_MS, KEY, "LATE", "1 of 10 records came too late", late=1)
+    store_run(home, stamp, [judged], [], summary, Increment(newest["run"]))
+    told = settings.home / "told.jsonl"
+    (settings.project / "alerts.yaml").write_text(f"routes: {{ops: {{to: file, path: {told}}}}}")
+
+    airflow = client(settings)
+    airflow.wait_for_dags({"report__week"}, timeout=60)
+    run_dag(airflow, "report__week")
+
+    file = settings.home / "reports" / f"week-{now:%Y-%m-%d}.html"
+    page = httpx.get(
+        f"{airflow_info(settings).url}/rivertwice/api/week",
+        headers={"Authorization": f"Bearer {token_of(settings, 'vera')}"}, trust_env=False, timeout=60,
+    )  # fmt: skip
+    assert f'filename="{file.name}"' in page.headers["content-disposition"]
+    written, given = (
+        re.sub(r"[0-9-]+ [0-9:]+ to [0-9-]+ [0-9:]+ UTC", "", text) for text in (file.read_text(), page.text)
+    )
+    assert written == given, "the same numbers of another minute"
+    served = newest["counts"]["served"]
+    rows = sum(served[verdict] for verdict in ("AGREES", "LATE", "DEFECT", "NOT_COMPARABLE"))
+    sentence = f"1 pipelines compared 1 windows: of {rows:,} served rows {served['AGREES']:,} agree, {served['LATE']:,} are late"
+    assert sentence in written
+    *_, line = told.read_text().splitlines()  # a new Airflow runs the tick before it, too
+    assert json.loads(line)["message"].startswith(sentence)
+    assert str(file) in line

@@ -14,6 +14,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions
 
 from homes.project import FLIGHTS, TO_RUN, edit_yaml, make_project, rename, replace_text
 from rivertwice.agent.launch import agent_status, start_agent
+from rivertwice.agent.ring import CURVES, LEVELS
 from rivertwice.cli.main import cli
 from rivertwice.core.instants import utc_now
 from rivertwice.core.processes import started_of
@@ -25,7 +26,7 @@ from rivertwice.stream.lease import Owner, lease_owner
 from rivertwice.timeline.intent import Heartbeat, write_intent
 from rivertwice.timeline.ledger import read_ledger
 from running.waiting import wait_for
-from servers.groups import end_streams
+from servers.groups import end_streams, used_by
 from streams.synthetic import flights, produce
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
@@ -75,12 +76,32 @@ def committed(world: Settings, count: int, *names: str) -> bool:
     return all(sum(row.read for row in read_ledger(world.pipeline(name))) == count for name in names)
 
 
+def costs_are_shared(world: Settings) -> bool:
+    """Say whether the agent's newest samples have for all drivers together what they and their JVM use, and for each a share of it."""
+    (host,) = [json.loads(file.read_text())["pid"] for file in world.home.glob("groups/*/host.json")]
+    drivers = {name: used_by(owner.pid)[1] for name, owner in owners(world).items() if owner is not None}
+    shared = used_by(host)[1]
+    slots = {name: LEVELS[0].read(world.pipeline(name), utc_now())[-1]["most"] for name in NAMES}
+    cores, memory = (
+        {name: float(each[CURVES.index(what)]) for name, each in slots.items()}
+        for what in ("cpu_cores", "memory_bytes")
+    )
+    return (
+        all(each > 0 for each in cores.values()) and sum(cores.values()) <= (os.cpu_count() or 1)
+        and memory == {name: pytest.approx(own + shared / len(NAMES), rel=0.2) for name, own in drivers.items()}
+    )  # fmt: skip
+
+
 def epochs(world: Settings) -> dict[str, int | None]:
     """Return the epoch of each driver that lives."""
     return {name: None if owner is None else owner.epoch for name, owner in owners(world).items()}
 
 
-@pytest.mark.proves("howto-stream.md#many-small-streams-in-one-jvm", "howto-stream.md#lag-in-kafkas-own-tools")
+@pytest.mark.proves(
+    "howto-stream.md#many-small-streams-in-one-jvm",
+    "howto-stream.md#lag-in-kafkas-own-tools",
+    "howto-watch.md#objectives",
+)
 def test_drivers_of_a_group_share_a_jvm_and_nothing_else(world: Settings, topic: str) -> None:
     def wait(what: str, condition: object, seconds: float = 120) -> None:
         wait_for(what, condition, seconds, every=0.1, seen=lambda: seen(world))  # type: ignore[arg-type]
@@ -94,6 +115,7 @@ def test_drivers_of_a_group_share_a_jvm_and_nothing_else(world: Settings, topic:
     before = owners(world)
     (jvm,) = jvms(world)
     assert len({owner and owner.pid for owner in before.values()}) == 3
+    wait("what each uses", lambda: costs_are_shared(world))
 
     # One driver is killed: the next one has its query in the same JVM, and the others do not notice.
     assert before["first"] is not None

@@ -34,6 +34,7 @@ ALL_KNOWN = Measures(
     state_bytes=1, savepoint_age_s=9_000.0, savepoint_bytes=3, recovery_s=3.0, recovery_objective_s=60.0, failures=0,
     retention_left_share=0.5, first_load_step=4, first_load_windows=7, partition_lag={"0": 5}, delivery_lag={"sink": 1},
     delivery_failures={"sink": 0}, delivery_refused={"sink": 0}, quality_failing={"warning": 1},
+    budget_left={"freshness": {"1": 0.9, "7": 0.95, "30": 0.99}},
 )  # fmt: skip
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rivertwice.agent.alert_model import AlertCause, AlertSeverity, Report
 from rivertwice.agent.alert_store import alerts_of
 from rivertwice.core import Settings, to_iso, utc_now
 from rivertwice.reconcile import DEAD_SHARE, SERVED
 from rivertwice.timeline import Verdict
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 SHOWN = 3
 GATE_KINDS = (
@@ -67,11 +70,9 @@ def record_gate(
             now,
         )
     cure = dict(repair()) if findings.keys() & CURABLE else {}
-    cells = {
-        kind: find_cell(settings, pipeline, newest["run"], verdict)
-        for kind, verdict in _VERDICTS.items()
-        if kind in findings
-    }
+    cells = find_cells(
+        settings, pipeline, newest["run"], {kind: _VERDICTS[kind] for kind in findings if kind in _VERDICTS}
+    )
     reports = [
         Report(
             AlertCause(pipeline, kind),
@@ -87,29 +88,41 @@ def record_gate(
     return reports
 
 
-def find_cell(settings: Settings, pipeline: str, run: str, verdict: str) -> dict[str, str]:
-    """Return window and key of the first row that has a verdict, as served if any is, for a link to it.
+def find_cells(
+    settings: Settings, pipeline: str, run: str, verdicts: Mapping[str, str]
+) -> dict[str, Mapping[str, str]]:
+    """Return kind to window and key of the worst row that has its verdict, for a link to it.
 
-    Only what the newest runs judged is read, the run's own first, so that a reconcile that finds the same again does not read all that
-    was ever judged; the alert keeps the cell of an earlier report. Empty: none of them judged such a row.
+    Only what the newest runs judged is read, so that a reconcile that finds the same again does not read all that was ever judged; the
+    alert keeps the cell of an earlier report if none of them judged such a row.
+
+    Args:
+        verdicts: kind to the verdict of its rows.
     """
-    import pyarrow.compute as pc  # not where Airflow's scheduler parses the DAGs
-
-    from rivertwice.timeline import read_verdicts, run_chain
+    if not verdicts:
+        return {}
+    from rivertwice.timeline import read_verdicts, run_chain  # not where Airflow's scheduler parses the DAGs
 
     home = settings.pipeline(pipeline)
-    chain = run_chain(home, run)
-    for runs in sorted({1, min(len(chain), _LOOKED_AT)}):
-        rows = read_verdicts(home, chain[:runs], None)
-        if rows is None:
-            continue
-        found = rows.filter(pc.equal(rows["verdict"], verdict)).select(["pair", "window_start", "key"])
-        if found.num_rows:
-            ranked = found.append_column("stream", pc.not_equal(found["pair"], SERVED))
-            order = [(name, "ascending") for name in ("stream", "window_start", "key")]
-            first = ranked.sort_by(order).slice(0, 1).to_pylist()[0]
-            return {"window": to_iso(first["window_start"]), "key": first["key"] or ""}
-    return {}
+    rows = read_verdicts(home, run_chain(home, run)[:_LOOKED_AT], None)
+    return {} if rows is None else {kind: worst_cell(rows, verdict) for kind, verdict in verdicts.items()}
+
+
+def worst_cell(rows: pa.Table, verdict: str) -> Mapping[str, str]:
+    """Return window and key of the worst row that has a verdict, empty if none has it. Pure.
+
+    It is the row that the page lists first: what is served comes before what the stream emitted, then the row with the most late
+    records, then the newest window. A verdict does not hold how far a DEFECT is off, so of these it is the newest.
+    """
+    import pyarrow.compute as pc
+
+    found = rows.filter(pc.equal(rows["verdict"], verdict)).select(["pair", "window_start", "key", "late"])
+    if not found.num_rows:
+        return {}
+    ranked = found.append_column("stream", pc.not_equal(found["pair"], SERVED))
+    order = [("stream", "ascending"), ("late", "descending"), ("window_start", "descending"), ("key", "ascending")]
+    worst = ranked.sort_by(order).slice(0, 1).to_pylist()[0]
+    return {"window": to_iso(worst["window_start"]), "key": worst["key"] or ""}
 
 
 def judge_gate(

@@ -61,6 +61,7 @@ class Measures:
             the newest ones have in common, in words.
         late_share: late pairs among all, as the newest reconcile proved it; reconcile_age_s: how old that is.
         defects: DEFECT verdicts of it; served_defects: those of what is served.
+        budget_left: declared objective to days (1, 7, 30) to the share of that budget that is left; below 0 it is overdrawn.
         quality_failing: severity to expectations of the pipeline's own suite that fail over what is served; empty: it has none.
         checkpoint_bytes, checkpoint_files: live checkpoint of the head.
         state_bytes: the state in it alone.
@@ -125,6 +126,7 @@ class Measures:
     retention_left_share: float | None = None
     first_load_step: int | None = None
     first_load_windows: int | None = None
+    budget_left: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     quality_failing: Mapping[str, int] = field(default_factory=dict)
     partition_lag: Mapping[str, int] = field(default_factory=dict)
     delivery_wait_s: float | None = None

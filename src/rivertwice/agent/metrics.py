@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from rivertwice.agent.figures import BatchFigures, Measures
+from rivertwice.agent.objectives import ObjectivesView
 from rivertwice.agent.view import PipelineView, ScheduleView, Unreadable
 from rivertwice.core import PipelineHome, RivertwiceError, Settings, from_ms
 from rivertwice.definition import Definition, load_definition
@@ -138,9 +139,8 @@ def checkpoint_seconds(
 LOG = logging.getLogger(__name__)
 NEWEST = 1_000
 """Batches whose rows are looked at; sums are over all."""
-_MOST_HELD = 16  # pipelines of which something is held between two looks
-_NEWEST: Remembered[tuple[list[BatchFigures], StoredOffsets]] = Remembered(_MOST_HELD)
-_LETTERS: Remembered[DeadLetterSummary] = Remembered(_MOST_HELD)
+_NEWEST: Remembered[tuple[list[BatchFigures], StoredOffsets]] = Remembered()  # half a megabyte for each pipeline
+_LETTERS: Remembered[DeadLetterSummary] = Remembered()
 
 
 def measure(settings: Settings, name: str, view: PipelineView, now: datetime) -> Measures:
@@ -165,6 +165,7 @@ def measure(settings: Settings, name: str, view: PipelineView, now: datetime) ->
     measures = _from_checkpoint(measures, home, batches, now)
     measures = _from_savepoints(measures, settings, definition, committed.began_at, now)
     measures = _from_quality(measures, settings, home)
+    measures = _from_objectives(measures, home, definition, now)
     return replace(_from_reconcile(measures, home, now), latency_s=_latency(measures))
 
 
@@ -375,6 +376,18 @@ def _from_quality(measures: Measures, settings: Settings, home: PipelineHome) ->
     except RivertwiceError as error:
         LOG.warning("the data quality of %s is not known now: %s", measures.pipeline, error)
         return measures
+
+
+def _from_objectives(measures: Measures, home: PipelineHome, definition: Definition, now: datetime) -> Measures:
+    if not definition.slo.model_dump(exclude_none=True):
+        return measures
+    budgets = ObjectivesView.read(home, definition, now).budgets
+    left = {
+        each.objective: {str(days): round(1 - used, 4) for days, used in each.burn.items()}
+        for each in budgets
+        if each.burn
+    }
+    return replace(measures, budget_left=left)
 
 
 def _latency(measures: Measures) -> float | None:

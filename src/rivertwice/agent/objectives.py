@@ -14,12 +14,14 @@ from typing import Self
 
 import numpy as np
 
-from rivertwice.agent.ring import CURVES, LEVELS, MISSED, Slots
+from rivertwice.agent.ring import CURVES, LEVELS, MISSED, RingLevel, Slots
 from rivertwice.core import PipelineHome
 from rivertwice.definition import Definition, format_duration
 
 DAYS = dict(zip((1, 7, 30), LEVELS[2:], strict=True))
 """Days over which a budget is judged, with the level of the ring that has them."""
+Levels = Mapping[RingLevel, Slots]
+"""Slots of the ring by level, the finest first."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +70,11 @@ class ObjectivesView:
 
     @classmethod
     def read(cls, home: PipelineHome, definition: Definition, now: datetime) -> Self:
-        """Return those of a pipeline; three levels of its ring are read."""
-        levels = {days: level.read(home, now) for days, level in DAYS.items()}
+        """Return those of a pipeline; three levels of its ring are read, and the last hour's if it knows little more."""
+        levels = {level: level.read(home, now) for level in DAYS.values()}
+        hour, day = LEVELS[0], levels[DAYS[1]]
+        if len(day) and day["start"][0] > (now - hour.span).timestamp():
+            levels = {hour: hour.read(home, now), **levels}
         waits, takes = definition.alerts.latency, definition.stream.recovery
         limits = {
             "freshness": f"records wait at most {format_duration(waits)}" if waits else "",
@@ -83,30 +88,34 @@ class ObjectivesView:
         return cls(tuple(budgets), cost_of(levels, now))
 
 
-def share_of(slots: Slots, curve: str, now: datetime) -> tuple[float, float] | None:
-    """Return the mean of a figure over the slots where it is known, and the seconds from the first of them to `now`. Pure."""
-    place = CURVES.index(curve)
-    known = slots["known"][:, place] if len(slots) else np.empty(0)
-    if not known.any():
-        return None
-    mean = float(np.average(np.nan_to_num(slots["mean"][:, place]), weights=known))
-    return mean, max(now.timestamp() - float(slots["start"][known > 0][0]), 1.0)
+def shares_of(levels: Levels, curve: str, now: datetime) -> dict[int, tuple[float, float]]:
+    """Return days to the mean of a figure where it is known, and to the seconds since it is known. Pure.
+
+    A slot begins before the first sample in it, by up to its step. So a finer level, which knows that better, says when it began.
+    """
+    place, since, found = CURVES.index(curve), math.nan, dict[int, tuple[float, float]]()
+    for level, slots in levels.items():
+        known = slots["known"][:, place] if len(slots) else np.empty(0)
+        if not known.any():
+            continue
+        first = float(slots["start"][known > 0][0])
+        since = since if first <= since < first + level.step_s else first
+        mean = float(np.average(np.nan_to_num(slots["mean"][:, place]), weights=known))
+        found |= {days: (mean, max(now.timestamp() - since, 1.0)) for days, each in DAYS.items() if each is level}
+    return found
 
 
-def budget_of(name: str, target: float, limit: str, levels: Mapping[int, Slots], now: datetime) -> Budget:
+def budget_of(name: str, target: float, limit: str, levels: Levels, now: datetime) -> Budget:
     """Return what is left of an objective. Pure.
 
     Args:
         limit: what is to hold, in words.
-        levels: days to the slots of the ring.
     """
     burn, missed_s = dict[int, float](), 0.0
-    for days, slots in levels.items():
-        found = share_of(slots, MISSED + name, now)
-        if found is not None:
-            missed_s = found[0] * min(found[1], days * 86_400)
-            burn[days] = round(missed_s / (days * 86_400 * (1 - target)), 4)
-    longest = max(levels)
+    for days, (mean, seconds) in shares_of(levels, MISSED + name, now).items():
+        missed_s = mean * min(seconds, days * 86_400)
+        burn[days] = round(missed_s / (days * 86_400 * (1 - target)), 4)
+    longest = max(DAYS)
     left = round(1 - burn[longest], 4) if longest in burn else None
     head = f"{name} ({limit} for {100 * target:.6g} % of the time)"
     if left is None:
@@ -120,14 +129,14 @@ def budget_of(name: str, target: float, limit: str, levels: Mapping[int, Slots],
     return Budget(name, target, limit, burn, left, text)
 
 
-def cost_of(levels: Mapping[int, Slots], now: datetime) -> DriverCost | None:
+def cost_of(levels: Levels, now: datetime) -> DriverCost | None:
     """Return what a driver used, or None if it was not measured in the shortest range. Pure."""
-    used = {days: share_of(slots, "cpu_cores", now) for days, slots in levels.items()}
-    cpu_s = {days: round(each[0] * min(each[1], days * 86_400), 1) for days, each in used.items() if each is not None}
-    shortest = min(levels)
+    used = shares_of(levels, "cpu_cores", now)
+    cpu_s = {days: round(mean * min(seconds, days * 86_400), 1) for days, (mean, seconds) in used.items()}
+    shortest = min(DAYS)
     if shortest not in cpu_s:
         return None
-    most = levels[shortest]["most"][:, CURVES.index("memory_bytes")]
+    most = levels[DAYS[shortest]]["most"][:, CURVES.index("memory_bytes")]
     memory = 0 if np.isnan(most).all() else int(np.nanmax(most))
     text = f"{cpu_s[shortest]:,.0f} CPU-seconds in {shortest * 24} h, {memory / 1e6:,.0f} MB"
     return DriverCost(cpu_s, memory, text)

@@ -318,6 +318,7 @@ class MeasuresCollector(Collector):
         yield self._labelled(
             "quality_failing", "Expectations of the pipeline's own suite that fail", "severity", _quality_failing
         )
+        yield self._budgets()
         yield self._batch_seconds()
         up = GaugeMetricFamily(
             f"{PREFIX}up", "1 while a driver runs the stream, or it rests as it should", labels=["pipeline"]
@@ -353,6 +354,18 @@ class MeasuresCollector(Collector):
             value = getattr(measures, attribute)
             if value is not None:
                 family.add_metric([measures.pipeline], float(value))
+        return family
+
+    def _budgets(self) -> GaugeMetricFamily:
+        family = GaugeMetricFamily(
+            f"{PREFIX}budget_left_share",
+            "Share that is left of an objective's budget of so many days; below 0 it is overdrawn",
+            labels=["pipeline", "objective", "days"],
+        )
+        for measures in self._measured:
+            for objective, left in measures.budget_left.items():
+                for days, share in left.items():
+                    family.add_metric([measures.pipeline, objective, days], share)
         return family
 
     def _batch_seconds(self) -> SummaryMetricFamily:
@@ -416,7 +429,7 @@ def alerting_rules(limits: Mapping[str, AlertLimits]) -> str:
     """Return the alerts of pipelines as a Prometheus rules file (YAML), so that its own alert manager sends them.
 
     As in the agent, a stream whose desired state is stopped fires none of its limits. The alerts on the figures themselves are for
-    Prometheus alone: that no driver runs, that a reconcile found a defect, that the agent is silent or gone.
+    Prometheus alone: that no driver runs, that a reconcile found a defect, that a budget burns, that the agent is silent or gone.
     """
     metric = {attribute: PREFIX + name for attribute, name, _ in GAUGES}
     rules = []
@@ -455,6 +468,13 @@ def _health_rules() -> Iterator[dict[str, Any]]:
             "Defect", f"{PREFIX}defects > 0", "0m", "critical",
             "the newest reconcile found rows that no rule explains",
             "`rivertwice verdicts NAME --verdict DEFECT` names them",
+        ),
+        (
+            "BudgetBurn",  # 14.4 times as fast as the budget allows: in an hour 0.6 of a day's budget, 0.02 of that of 30 days
+            f'delta({PREFIX}budget_left_share{{days="1"}}[1h]) < -0.6 and delta({PREFIX}budget_left_share{{days="1"}}[5m]) < -0.05',
+            "0m", "critical",
+            "an objective used two percent of its budget of 30 days within an hour, and still uses it as fast",
+            "`rivertwice status` says what is left of each budget, and `rivertwice status --why` the likely cause",
         ),
         (
             "FiguresStale", f"{PREFIX}measured_age_seconds > 180", "1m", "warning",

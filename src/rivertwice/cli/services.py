@@ -239,8 +239,11 @@ def status(
 
     names = frame.settings.pipeline_names() if name is None else [frame.known_pipeline(name)]
     if week:
+        from rivertwice.core import base_of
         from rivertwice.read import WeekReport
 
+        if name is None:
+            names = sorted({base_of(each) for each in names})  # a version is not a pipeline more
         report = WeekReport.read(frame.settings, names, until or utc_now())
         frame.emit(report, lambda: report.page if html else week_text(report))
         return

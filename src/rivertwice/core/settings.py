@@ -80,7 +80,8 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("RIVERTWICE_ALERTS", "file with the routes of alerts", "`alerts.yaml` of the project, if there is one", "alerts"),
     Variable("RIVERTWICE_ALERT_WEBHOOK", "address that gets every alert; a route for a home without a file of routes", "none"),
     Variable("RIVERTWICE_PAGE", "address of Airflow as people open it, `https://HOST`; links in alerts begin with it",
-             "that of the home's own Airflow, if it was ever started", "page"),
+             "`[api] base_url` of Airflow, as `AIRFLOW__API__BASE_URL` or `airflow.cfg` in `AIRFLOW_HOME` has it; else of the home's own Airflow",
+             "page"),
     Variable("RIVERTWICE_DOWNLOADS", "folder of Java and the jars that `rivertwice setup` fetched",
              "`.build` of the project if it is there, else a folder of the user's cache", "downloads"),
     Variable("RIVERTWICE_KAFKA_PROTOCOL", f"how clients connect to Kafka: {', '.join(PROTOCOLS)}", "`PLAINTEXT`", "kafka.protocol"),
@@ -332,16 +333,44 @@ def require_address(variable: str, text: str | None) -> tuple[str, int] | None:
     return host, int(port)
 
 
+PAGE = re.compile(r"https?://[^\s/@?#<>\"]+(/[^\s@?#<>\"]*)?")
+"""An address that a browser opens, without a login."""
+
+
 def require_page(text: str | None) -> str | None:
     """Return the address of Airflow without a slash at its end; None: nothing is set.
 
     Raises:
         ConfigError: it is not the address of a page, or holds a login.
     """
-    if text and not re.fullmatch(r"https?://[^\s/@?#<>\"]+(/[^\s@?#<>\"]*)?", text):
+    if text and not PAGE.fullmatch(text):
         message = f"RIVERTWICE_PAGE is {text!r}, which no browser opens; write Airflow's address, for instance https://airflow.example.com"
         raise ConfigError(message)
     return text.rstrip("/") if text else None
+
+
+def find_airflow(env: Mapping[str, str], own: Path) -> str | None:
+    """Return `[api] base_url` of Airflow as a person set it, without a slash at its end; None: nobody did.
+
+    Airflow takes its variable before its file. What no browser opens does not count.
+
+    Args:
+        own: folder of the home's own Airflow, whose file is looked at last.
+    """
+    folders = [Path(env["AIRFLOW_HOME"]), own] if env.get("AIRFLOW_HOME") else [own]
+    said = [env.get("AIRFLOW__API__BASE_URL"), *(_base_url(folder / "airflow.cfg") for folder in folders)]
+    return next((text.rstrip("/") for text in said if text and PAGE.fullmatch(text)), None)
+
+
+def _base_url(file: Path) -> str | None:
+    from configparser import Error, RawConfigParser
+
+    parser = RawConfigParser(strict=False)
+    try:
+        parser.read(file, encoding="utf-8")
+    except (OSError, ValueError, Error):  # it may be another user's
+        return None
+    return parser.get("api", "base_url", fallback=None)
 
 
 def _address(said: tuple[str, int] | None) -> str | None:
@@ -540,9 +569,7 @@ class Settings:
 
     def page_of(self, place: str) -> str | None:
         """Return the address of a place of the page (`#/p/NAME/TAB`); None: nothing says where people open Airflow."""
-        address, own = self.page, self.home / "airflow" / "port.json"
-        if address is None and own.is_file():
-            address = f"http://127.0.0.1:{json.loads(own.read_text())['port']}"
+        address = self.page or find_airflow(os.environ, self.home / "airflow")
         return None if address is None else f"{address}/rivertwice/{place}"
 
     @property

@@ -42,7 +42,6 @@ from rivertwice.timeline import (
 # Which offsets of a pipeline's topics are needed: by stream, truth, a first load, savepoints, backfills, open dead letters.
 
 PartitionOffsets = Mapping[int, int]
-_MOST_HELD = 16  # pipelines of which the claims of dead letters are held between two looks
 
 
 def claim_stream(timeline: str, position: PartitionOffsets, *, kafka_only: bool = True) -> RetentionClaim:
@@ -155,7 +154,7 @@ def _place(offsets: Mapping[str, Mapping[str, int]], topic: str) -> dict[int, in
     return {int(partition): int(offset) for partition, offset in offsets.get(topic, {}).items()}
 
 
-_DEAD: Remembered[dict[str, RetentionClaim]] = Remembered(_MOST_HELD)
+_DEAD: Remembered[dict[str, RetentionClaim]] = Remembered()
 
 Seen = tuple[float, Mapping[int, int]]
 """(monotonic seconds, end offsets) of an observation."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from rivertwice.agent import (
@@ -18,8 +19,9 @@ from rivertwice.agent import (
     is_about_stream,
     record_gate,
 )
-from rivertwice.core import ServiceError, Settings, utc_now
-from rivertwice.tasks.run import TaskRun
+from rivertwice.core import RivertwiceError, ServiceError, Settings, base_of, to_iso, utc_now
+from rivertwice.tasks.definitions import find_definitions
+from rivertwice.tasks.run import TaskRun, TaskSkippedError
 
 SENDER_PATIENCE_S = 5.0
 REPORTS = "reports"
@@ -39,14 +41,21 @@ def report_week(settings: Settings, run: TaskRun, _all: str) -> ReportedWeek:
 
     Done again for the same week, it replaces the file; a receiver knows the second message by its `Idempotency-Key`.
 
+    A new Airflow runs the tick before it: there is nothing to report to people before a stream began.
+
     Raises:
+        TaskSkippedError: no stream had begun when the run was due.
         ServiceError: a route did not take the message; the file is written.
     """
     from rivertwice.agent import Sender, load_routes
     from rivertwice.read import WeekReport
 
     until = run.due_at
-    report = WeekReport.read(settings, settings.pipeline_names(), until)
+    names = sorted({base_of(found.name) for found in find_definitions(settings)})  # as on the page, without versions
+    if run.is_scheduled and not any(_had_begun(settings, name, until) for name in names):
+        text = f"no stream had begun by {to_iso(until)}, so there is no week to report"
+        raise TaskSkippedError(text)
+    report = WeekReport.read(settings, names, until)
     folder = settings.home / REPORTS
     folder.mkdir(exist_ok=True)
     file = folder / f"week-{until:%Y-%m-%d}.html"
@@ -63,6 +72,15 @@ def report_week(settings: Settings, run: TaskRun, _all: str) -> ReportedWeek:
         text = f"the report of the week is {file}; not all routes took its sentence: {'; '.join(refused)}"
         raise ServiceError(text)
     return ReportedWeek(report.sentence, str(file))
+
+
+def _had_begun(settings: Settings, name: str, until: datetime) -> bool:
+    from rivertwice.timeline import read_sequence
+
+    try:
+        return any(entry.created_at < until for entry in read_sequence(settings.pipeline(name)))
+    except RivertwiceError:
+        return True  # the report says what cannot be read
 
 
 def report_failure(settings: Settings, run: TaskRun, pipeline: str, message: str) -> None:

@@ -41,7 +41,8 @@ COLUMNS = (
     "committed_at",
 )
 ROWS = pa.schema([SCHEMA.field(name) for name in COLUMNS])
-MOST_CURSORS = 16
+MOST_CURSORS, FEWEST_CURSORS, MOST_BATCHES = 256, 16, 6_000_000
+"""Cursors of this process at most, those that it has in any case, and batches that more may hold together: half a gigabyte."""
 _MOST_CHUNKS = 64
 Key = tuple[str, int]
 
@@ -62,6 +63,11 @@ class LedgerCursor:
         self._mark: LogFingerprint | None = None
         self._rows = ROWS.empty_table()
         self.starts = self.rows_read = 0
+
+    @property
+    def batches(self) -> int:
+        """How many batches it holds."""
+        return int(self._rows.num_rows)
 
     def look(self) -> pa.Table:
         """Return all rows of the table now, in the columns `COLUMNS`, each batch once; those of a timeline mostly in order.
@@ -143,8 +149,9 @@ def cursor_of(place: Place) -> LedgerCursor:
     with _CURSORS_LOCK:
         cursor = _CURSORS.setdefault(str(place), LedgerCursor(place))
         _CURSORS.move_to_end(str(place))
-        while len(_CURSORS) > MOST_CURSORS:
-            _CURSORS.popitem(last=False)
+        held = sum(each.batches for each in _CURSORS.values())
+        while len(_CURSORS) > MOST_CURSORS or (len(_CURSORS) > FEWEST_CURSORS and held > MOST_BATCHES):
+            held -= _CURSORS.popitem(last=False)[1].batches
         return cursor
 
 

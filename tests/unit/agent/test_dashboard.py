@@ -114,7 +114,7 @@ def test_the_shipped_rules_are_of_our_pipelines_and_promtool_accepts_them(promto
 def test_promtool_accepts_rules_with_every_limit_set(promtool: str, tmp_path: Path) -> None:
     limits = AlertLimits(lag=100, latency=timedelta(seconds=2))
     (tmp_path / "rules.yml").write_text(alerting_rules({"a": limits, "b": limits}))
-    assert f"{2 * 9 + 5} rules found" in ask(promtool, "check", "rules", "rules.yml", folder=tmp_path)
+    assert f"{2 * 9 + 6} rules found" in ask(promtool, "check", "rules", "rules.yml", folder=tmp_path)
 
 
 def test_every_metric_of_the_rules_exists() -> None:
@@ -126,7 +126,7 @@ def test_every_metric_of_the_rules_exists() -> None:
 def test_the_rules_fire_when_they_must_and_not_else(promtool: str) -> None:
     assert "SUCCESS" in ask(promtool, "test", "rules", "rivertwice.rules.test.yml")
     tried = (PROMETHEUS / "rivertwice.rules.test.yml").read_text()
-    for name in ("NoDriver", "RunOverdue", "Defect", "FiguresStale", "AgentGone"):
+    for name in ("NoDriver", "RunOverdue", "Defect", "BudgetBurn", "FiguresStale", "AgentGone"):
         assert f"alertname: Rivertwice{name}" in tried
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from homes.backfill import HOUR, emitted, make_home
+from homes.cockpit import Past, make_past
 from homes.ledger import ledger_row
 from rivertwice.agent.alerting import AlertKeeper
 from rivertwice.agent.metrics import measure
@@ -49,12 +50,13 @@ def commit(home: PipelineHome, bundle: str, batch: int, *, copied: bool) -> None
         append_ledger(home, [row])
 
 
-def look(settings: Settings) -> None:
-    """Look as the agent's threads do; Kafka is not asked."""
+def look(settings: Settings, *names: str) -> None:
+    """Look as the agent's threads do, at one pipeline after the other; Kafka is not asked."""
     stop = threading.Event()
-    AlertKeeper(settings, list, stop).look("p", utc_now())
-    SavepointKeeper(settings, list, stop).look("p", utc_now())
-    observe_claims(settings, "p")
+    for name in names or ("p",):
+        AlertKeeper(settings, list, stop).look(name, utc_now())
+        SavepointKeeper(settings, list, stop).look(name, utc_now())
+        observe_claims(settings, name)
 
 
 def test_a_second_look_at_a_pipeline_without_news_opens_no_table(tmp_path: Path, opens: list[str]) -> None:
@@ -63,6 +65,16 @@ def test_a_second_look_at_a_pipeline_without_news_opens_no_table(tmp_path: Path,
     assert opens
     opens.clear()
     look(settings)
+    assert opens == []
+
+
+def test_a_second_look_at_many_pipelines_opens_no_table(tmp_path: Path, opens: list[str]) -> None:
+    names = [f"p{number}" for number in range(40)]
+    settings = make_past(tmp_path, Past(days=2, keys=1), names)
+    look(settings, *names)
+    assert len(opens) > len(names)
+    opens.clear()
+    look(settings, *names)
     assert opens == []
 
 

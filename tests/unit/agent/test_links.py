@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
+import pyarrow as pa
 import pytest
 
 from homes.cockpit import FIRST, Past, make_past
 from homes.project import FLIGHTS, edit_yaml, make_project
-from rivertwice.agent.alert_gates import record_gate
+from rivertwice.agent.alert_gates import record_gate, worst_cell
 from rivertwice.agent.alert_kinds import KINDS, body_of, lines_of, slack_text
 from rivertwice.agent.alert_model import Alert, AlertCause
 from rivertwice.agent.alert_store import alerts_of
 from rivertwice.core.errors import ConfigError, DefinitionError
-from rivertwice.core.instants import parse_iso
+from rivertwice.core.instants import parse_iso, to_iso
 from rivertwice.core.settings import Settings
 from rivertwice.definition.definition import load_definition
 from rivertwice.definition.fingerprint import fingerprint_of
+from rivertwice.local.airflow import render_config
 from rivertwice.read.cell_rows import explain_for_page
+from rivertwice.read.trouble import sort_trouble
 from rivertwice.reconcile.results import newest_reconcile
 from rivertwice.upkeep.remains import describe_left
 
@@ -75,11 +79,29 @@ def test_a_message_has_the_address_and_the_runbook_where_they_are_known(settings
     assert body_of(with_page, one)["runbook"] is None  # an alert is sent whatever the definition is
 
 
-def test_the_home_s_own_airflow_is_the_page_unless_another_is_named(settings: Settings) -> None:
+@pytest.mark.proves("howto-watch.md#links-and-runbooks")
+def test_airflow_s_own_address_is_the_page_unless_another_is_named(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its variable comes before the file of `AIRFLOW_HOME`, and that before the home's own; what no browser opens does not count."""
+    monkeypatch.delenv("AIRFLOW_HOME", raising=False)
+    monkeypatch.delenv("AIRFLOW__API__BASE_URL", raising=False)
     assert settings.page_of("#/") is None
-    (settings.home / "airflow").mkdir(parents=True)
-    (settings.home / "airflow" / "port.json").write_text('{"format": 1, "port": 8080}')
+    own = settings.home / "airflow"
+    own.mkdir(parents=True)
+    (own / "airflow.cfg").write_text(render_config({"api": {"port": "8080", "base_url": "http://127.0.0.1:8080"}}))
     assert settings.page_of("#/") == "http://127.0.0.1:8080/rivertwice/#/"
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    monkeypatch.setenv("AIRFLOW_HOME", str(theirs))
+    for text in ("# base_url =", "base_url = airflow.example.com", "base_url"):
+        (theirs / "airflow.cfg").write_text(f"[api]\n{text}\n")
+        assert settings.page_of("#/") == "http://127.0.0.1:8080/rivertwice/#/", text
+    (theirs / "airflow.cfg").write_text(f"[core]\na = %(b)s\n[api]\nbase_url = {PAGE}/\n")
+    assert settings.page_of("#/") == f"{PAGE}/rivertwice/#/"
+    monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://a.example.com")
+    assert settings.page_of("#/") == "https://a.example.com/rivertwice/#/"
+    assert replace(settings, page=PAGE).page_of("#/") == f"{PAGE}/rivertwice/#/"
 
 
 @pytest.mark.parametrize("text", ["airflow.example.com", "https://me:secret@airflow", "ftp://x", "https://x/?a=b"])
@@ -118,6 +140,34 @@ def test_the_gate_s_alert_names_a_row_with_its_verdict(tmp_path: Path, kind: str
     value = json.loads(key)["k"]  # a key may be a person's: an erasure finds it wherever it is kept
     assert value not in (settings.home / "alerts.jsonl").read_text()
     assert "alerts/state.json" in describe_left(settings, {}, [], value)
+
+
+def test_a_link_leads_to_the_row_with_the_most_late_records_and_else_to_the_newest_as_the_page_lists_them() -> None:
+    """What is served comes first, also if the stream's row has more late records."""
+    verdicts = [
+        ("stream", 9, "LATE", "a", 8), ("served", 2, "LATE", "a", 2), ("served", 3, "LATE", "b", 5), ("served", 4, "LATE", "b", 2),
+        ("served", 1, "DEFECT", "a", 0), ("served", 5, "DEFECT", "b", 0), ("stream", 8, "DEFECT", "a", 0), ("served", 6, "AGREES", None, 0),
+    ]  # fmt: skip
+    rows = [
+        {
+            "pair": pair,
+            "window_start": FIRST + timedelta(hours=hour),
+            "window_end": FIRST + timedelta(hours=hour + 1),
+            "key": key,
+            "verdict": verdict,
+            "late": late,
+            "reason": "",
+        }
+        for pair, hour, verdict, key, late in verdicts
+    ]
+    table = pa.Table.from_pylist(rows)
+    listed = sort_trouble([row for row in rows if row["key"]], []).open
+    for verdict, hour in (("LATE", 3), ("DEFECT", 5)):
+        worst = worst_cell(table, verdict)
+        assert worst == {"window": to_iso(FIRST + timedelta(hours=hour)), "key": "b"}
+        first = next(row for row in listed if row.pairs["served"] == verdict)
+        assert worst == {"window": to_iso(first.start), "key": first.key}
+    assert worst_cell(table, "NOT_COMPARABLE") == {}
 
 
 def test_every_kind_has_a_place_on_the_page() -> None:

@@ -11,9 +11,11 @@ import pytest
 from homes.project import FLIGHTS, edit_yaml, make_project
 from rivertwice.agent.cost import CostMeter
 from rivertwice.agent.figures import Measures
+from rivertwice.agent.metrics import measure
 from rivertwice.agent.objectives import ObjectivesView
-from rivertwice.agent.prometheus import judge_alerts, judge_objectives
+from rivertwice.agent.prometheus import exposition, judge_alerts, judge_objectives
 from rivertwice.agent.ring import RingSample, ring_file, write_sample
+from rivertwice.agent.view import view_pipeline
 from rivertwice.core.errors import DefinitionError
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.settings import Settings
@@ -116,6 +118,36 @@ def test_a_pipeline_of_an_hour_has_not_used_the_budget_of_a_month(settings: Sett
     (worst, *_) = ObjectivesView.read(home, definition, NOW).budgets
     assert worst.left is not None
     assert worst.left > 0.95
+
+
+@pytest.mark.proves("howto-watch.md#prometheus-alerts-and-grafanas-dashboard")
+def test_prometheus_gets_what_is_left_of_each_budget(settings: Settings) -> None:
+    declare(settings, DECLARED)
+    for seconds in range(120, -1, -6):
+        sample(settings.pipeline(NAME), NOW - timedelta(seconds=seconds), missed_freshness=1.0, missed_agreement=0.0)
+    measures = measure(settings, NAME, view_pipeline(settings, NAME, NOW), NOW)
+    assert measures.budget_left["agreement"] == {"1": 1.0, "7": 1.0, "30": 1.0}
+    shown = exposition([measures], {})
+    for days in (1, 7, 30):
+        left = measures.budget_left["freshness"][str(days)]
+        assert left == pytest.approx(1 - 120 / (days * 864), abs=0.02)
+        line = f'rivertwice_budget_left_share{{days="{days}",objective="freshness",pipeline="{NAME}"}} {left}'
+        assert line in shown.splitlines()
+    assert "recovery" not in measures.budget_left, "nothing is known of it"
+
+
+@pytest.mark.proves("howto-watch.md#objectives")
+def test_a_pipeline_of_two_minutes_has_used_two_minutes_at_most(settings: Settings) -> None:
+    """A slot of 30 days is 144 minutes long, and of a day nearly five."""
+    definition, home = declare(settings, DECLARED), settings.pipeline(NAME)
+    for seconds in range(120, -1, -6):
+        sample(home, NOW - timedelta(seconds=seconds), missed_freshness=1.0, cpu_cores=0.5)
+    view = ObjectivesView.read(home, definition, NOW)
+    assert view.cost is not None
+    assert all(50 < used < 70 for used in view.cost.cpu_s.values())
+    (worst, *_) = view.budgets
+    assert worst.burn[30] == pytest.approx(120 / (30 * 864), rel=0.1)
+    assert worst.burn[1] == pytest.approx(120 / 864, rel=0.1)
 
 
 def test_the_cost_is_in_cpu_seconds_of_each_range_and_the_largest_memory(settings: Settings) -> None:

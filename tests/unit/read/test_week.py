@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from dataclasses import replace
 from datetime import timedelta
 from html.parser import HTMLParser
 from pathlib import Path
@@ -14,11 +16,12 @@ from homes.cockpit import FIRST, OBJECTIVES, Past, keep_samples, make_past
 from rivertwice.agent.alert_store import append_line
 from rivertwice.cli.main import cli
 from rivertwice.core.errors import ServiceError
+from rivertwice.core.installed import version_name
 from rivertwice.core.settings import Settings
 from rivertwice.read.week import WeekReport, sentence_of
 from rivertwice.tasks.catalogue import do_work
 from rivertwice.tasks.reports import KEPT_REPORTS
-from rivertwice.tasks.run import TaskRun
+from rivertwice.tasks.run import TaskRun, TaskSkippedError
 
 PAST = Past(days=16, keys=3)
 END = FIRST + timedelta(days=16, hours=3)
@@ -102,3 +105,24 @@ def test_the_task_keeps_the_file_of_a_year_and_tells_the_routes(settings: Settin
     (settings.project / "alerts.yaml").write_text("routes: {ops: {to: file, path: /proc/nowhere/told}}")
     with pytest.raises(ServiceError, match=r"not all routes took its sentence: ops: .* cannot be written"):
         do_work(settings, "report_week", run, "week", ())
+
+
+def test_a_new_airflow_s_run_of_the_tick_before_it_tells_nobody(settings: Settings) -> None:
+    """A person who asks for it then gets it."""
+    before = FIRST - timedelta(days=300)
+    run = TaskRun("report__week", "scheduled__0", "write", before, is_scheduled=True)
+    with pytest.raises(TaskSkippedError, match="no stream had begun by 2025-"):
+        do_work(settings, "report_week", run, "week", ())
+    file = settings.home / "reports" / f"week-{before:%Y-%m-%d}.html"
+    assert not file.exists()
+    (settings.project / "alerts.yaml").unlink(missing_ok=True)
+    do_work(settings, "report_week", replace(run, is_scheduled=False), "week", ())
+    assert "nothing was compared this week" in file.read_text()
+
+
+def test_a_version_is_not_a_pipeline_more(settings: Settings) -> None:
+    shutil.copytree(settings.definitions / "bills", settings.frozen_definitions / version_name("bills", 2))
+    run = TaskRun("report__week", "manual__1", "write", END)
+    assert "The week of 2 pipelines" in Path(do_work(settings, "report_week", run, "week", ())["file"]).read_text()
+    assert len(json.loads(ask(settings, "--output", "json", "status", "--week"))["pipelines"]) == 2
+    shutil.rmtree(settings.frozen_definitions)

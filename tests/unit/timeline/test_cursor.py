@@ -172,3 +172,20 @@ def test_cursors_not_asked_for_the_longest_are_dropped(tmp_path: Path) -> None:
     cursor_of(tmp_path / "one more")
     assert cursor_of(tmp_path / "first") is first
     assert cursor_of(tmp_path / "0") is not others[0]
+
+
+def test_fewer_cursors_are_held_if_they_have_many_batches_together(
+    home: PipelineHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cursor holds memory for each batch, so many small ledgers are held, and few large ones."""
+    append(home, 0, 15)
+    held = cursor_of(home.tables.ledger)
+    held.look()
+    monkeypatch.setattr(committed, "MOST_BATCHES", 15 + sum(each.batches for each in committed._CURSORS.values()))
+    for number in range(committed.FEWEST_CURSORS):
+        cursor_of(home.root / str(number))
+    assert cursor_of(home.tables.ledger) is held
+    monkeypatch.setattr(committed, "MOST_BATCHES", 14)
+    for number in range(committed.FEWEST_CURSORS):
+        cursor_of(home.root / str(number))
+    assert cursor_of(home.tables.ledger) is not held
