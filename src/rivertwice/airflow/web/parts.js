@@ -130,8 +130,9 @@ export function Copyable({ text }) {
 }
 
 // A dialog of the browser itself: it keeps the focus inside, closes on Escape and gives the focus back.
+let dialogs = 0; // so that each has its own name: one may be open over another
 export function Dialog({ title, onClose, children, wide = false }) {
-  const ref = useRef(null);
+  const ref = useRef(null), [id] = useState(() => `dialog-title-${dialogs += 1}`);
   useEffect(() => {
     const box = ref.current, opener = document.activeElement;
     if (!box.open) box.showModal();
@@ -140,8 +141,8 @@ export function Dialog({ title, onClose, children, wide = false }) {
       if (opener && opener.focus && opener.isConnected) opener.focus();
     };
   }, []);
-  return html`<dialog ref=${ref} class=${wide ? "wide-dialog" : ""} aria-labelledby="dialog-title" onCancel=${(event) => { event.preventDefault(); onClose(); }}>
-    <div class="dialog-head"><h2 id="dialog-title">${title}</h2><button type="button" class="quiet" onClick=${onClose} aria-label="Close">✕</button></div>
+  return html`<dialog ref=${ref} class=${wide ? "wide-dialog" : ""} aria-labelledby=${id} onCancel=${(event) => { event.preventDefault(); onClose(); }}>
+    <div class="dialog-head"><h2 id=${id}>${title}</h2><button type="button" class="quiet" onClick=${onClose} aria-label="Close">✕</button></div>
     <div class="dialog-body">${children}</div></dialog>`;
 }
 

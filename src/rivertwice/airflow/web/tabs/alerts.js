@@ -1,9 +1,10 @@
 // Alerts of a pipeline: what lasts and what to do next, what a repair changed, what was over, who did what.
 import { html } from "../vendor/preact-htm.js";
 import { ActButton } from "../acts.js";
-import { number, plural } from "../format.js";
+import { plural } from "../format.js";
 import { Ago, AirflowLink, Card, Copyable, Empty, Facts, Instant, Light, Loaded, Note, Table, Tag, Words } from "../parts.js";
 import { useData } from "../poll.js";
+import { RepairUnderWay } from "../repair.js";
 
 const TONES = { critical: "bad", warning: "warn" };
 const OUTCOMES = { done: "good", waiting: "warn", declined: "none", unanswered: "none", unneeded: "good", failed: "bad", success: "good", answered: "good", running: "calm", queued: "calm" };
@@ -42,26 +43,13 @@ function Open({ alert, name, acts, act }) {
       alert.repair && !waits && !alert.over_at && ["Repair", alert.repair],
       alert.earlier_times ? ["Earlier", html`<span>${plural(alert.earlier_times, "time")}, last until <${Instant} at=${alert.earlier[0].until} seconds=${false} />: ${alert.earlier[0].resolution}</span>`] : null,
     ]} />
-    ${waits ? html`<${Waiting} repair=${waits} name=${name} acts=${acts} act=${act} />` : null}
+    ${waits ? html`<${RepairUnderWay} repair=${waits} name=${name} acts=${acts} act=${act} />` : null}
     <div class="buttons alert-next"><a class="button" href=${alert.place}>Look at its cause</a>
       ${next.map((spec) => html`<${ActButton} key=${spec.act} spec=${spec} name=${name} act=${act} primary><p class="soft">${alert.message}</p><//>`)}
       ${known || alert.over_at ? null : html`<${ActButton} spec=${acts.find("alert.acknowledge")} name=${name} act=${act} fields=${{ alert: alert.id }}><p class="soft">${title(alert)}: ${alert.message}</p><//>`}
     </div>
     ${!next.length && !waits && !alert.over_at ? html`<p class="next-command"><b>Next:</b> <${Copyable} text=${alert.command} /></p>` : null}
   </section>`;
-}
-
-function Waiting({ repair, name, acts, act }) {
-  const dag = `backfill__${name.replace("@", ".")}`, approve = acts.find("repair.approve");
-  const preview = html`<div><${Facts} pairs=${[
-    ["Served now", repair.before], ["Windows", number(repair.windows)], ["Records to read", repair.records === null ? "known once it is planned" : number(repair.records)],
-    ["Found by", html`<code>${repair.reconcile}</code>`], ["Run", html`<${AirflowLink} dag=${dag} run=${repair.run} />`],
-  ]} /><p class="soft">${repair.what}</p></div>`;
-  if (repair.outcome === "running") return html`<div class="note t-calm repair-waits"><div><b>A repair runs</b>, approved by ${repair.by}: ${repair.what}. <${AirflowLink} dag=${dag} run=${repair.run}>Look at its run<//>.</div></div>`;
-  return html`<div class="note t-warn repair-waits"><div><p><b>A repair waits for a person</b> since <${Ago} at=${repair.at} after="" />. The smallest backfill that cures this: ${repair.what}.</p>
-    ${acts.known && !approve ? html`<p class="soft">You may look at it, and may not approve it.</p>` : null}
-    <div class="buttons"><${ActButton} spec=${acts.find("repair.decline")} name=${name} act=${act} fields=${{ run: repair.run }}>${preview}<//>
-    <${ActButton} spec=${approve} name=${name} act=${act} fields=${{ run: repair.run }} primary>${preview}<//></div></div></div>`;
 }
 
 const Repairs = ({ repairs, name }) => html`<${Card} title="Repairs" note="what was served before and after">
