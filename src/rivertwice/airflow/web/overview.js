@@ -54,7 +54,7 @@ function cellsOf(row) {
   const lag = row.lag || {};
   return [
     html`<a class="row-name" href=${pipelineHref(row.name)}>${row.name}</a>
-      ${row.error ? html`<div class="t-bad row-words">${row.error}</div>` : row.now ? html`<div class="row-words t-${row.now.tone}"><${Words} text=${row.now.sentence} /></div>` : html`<div class="row-words soft">${row.unread ? "Being read for the first time." : row.description}</div>`}`,
+      ${row.error ? html`<div class="t-bad row-words">${row.error}</div>` : row.now ? html`<div class="row-words t-${row.now.tone}"><${Words} text=${row.now.sentence} /></div>${row.now.tone === "bad" && row.now.next ? html`<div class="row-words soft">Next: <${Words} text=${row.now.next} /></div>` : null}` : html`<div class="row-words soft">${row.unread ? "Being read for the first time." : row.description}</div>`}`,
     ...LIGHTS.map(([key]) => (row.lights?.[key] ? html`<${Light} ...${row.lights[key]} />` : html`<span class="soft">–</span>`)),
     html`${lag.points?.length ? html`<${Sparkline} points=${lag.points} label=${`lag of ${row.name} over the last 6 hours, now ${lag.text || "not known"}`} />` : null}<span class="lag-now">${lag.text || (lag.newest === undefined || lag.newest === null ? "–" : number(lag.newest))}</span><${Stale} short why=${lag.stale} />`,
     row.verdict ? html`<span><${Ago} at=${row.verdict.at} /><${Stale} short why=${row.verdict.stale} /></span>` : html`<span class="soft">none yet</span>`,
