@@ -53,25 +53,25 @@ function Open({ alert, name, acts, act }) {
 }
 
 const Repairs = ({ repairs, name }) => html`<${Card} title="Repairs" note="what was served before and after">
-  <${Table} caption=${`Repairs of ${name}, newest first`} rowHead heads=${["Begun", "Outcome", { text: "Before", wide: true }, "After", "Decided by", "Backfill"]}
+  <${Table} stack caption=${`Repairs of ${name}, newest first`} rowHead heads=${["Begun", "Outcome", { text: "Before", wide: true }, "After", "Decided by", "Backfill"]}
     rows=${repairs.map((each) => ({ key: each.run, cells: [
       html`<${AirflowLink} dag=${`backfill__${name.replace("@", ".")}`} run=${each.run}><${Instant} at=${each.at} seconds=${false} /><//>`,
       html`<span><${Tag} word=${each.outcome} tone=${OUTCOMES[each.outcome]} /><br /><span class="soft">${each.note}</span></span>`,
-      each.what, each.after ?? "–", each.by || "–", each.backfill ? html`<code>${each.backfill}</code>` : "–"] }))} /><//>`;
+      each.what, each.after ?? "–", each.by || "–", each.backfill ? html`<code class="whole">${each.backfill}</code>` : "–"] }))} /><//>`;
 
 const Over = ({ groups }) => html`<${Card} title="Over" note="by cause, the newest first">
-  <${Table} caption="Alerts that are over, by cause" rowHead heads=${["Cause", { text: "Times", num: true }, "Last since", "Until", { text: "How it ended", wide: true }, "Acknowledged by"]}
+  <${Table} stack caption="Alerts that are over, by cause" rowHead heads=${["Cause", { text: "Times", num: true }, "Last since", "Until", { text: "How it ended", wide: true }, "Acknowledged by"]}
     rows=${groups.map((group) => ({ key: group.kind + group.subject, cells: [title(group), group.times, html`<${Instant} at=${group.since} seconds=${false} />`,
       html`<${Instant} at=${group.until} seconds=${false} />`, group.resolution, group.earlier[0].acknowledged_by || "–"] }))} /><//>`;
 
 const Routes = ({ routes, problem }) => html`<${Card} title="Routes" note="where alerts are sent">
   ${problem ? html`<${Note} tone="bad">${problem}<//>` : null}
-  <${Table} caption="Routes of alerts" rowHead heads=${["Route", "To", "Severities", { text: "Waiting", num: true }, { text: "Failures", num: true }, "Last error"]}
+  <${Table} stack caption="Routes of alerts" rowHead heads=${["Route", "To", "Severities", { text: "Waiting", num: true }, { text: "Failures", num: true }, "Last error"]}
     rows=${routes.map((route) => ({ key: route.route, cells: [route.route, route.to, route.severities.join(", "), route.waiting, route.failures, route.error || "–"] }))}
     empty="No route is configured, so alerts are not sent. Write alerts.yaml into the project (docs/howto-watch.md)." /><//>`;
 
 const fields = (values) => Object.entries(values).map(([key, value]) => `${key} ${value}`).join(", ");
-const People = ({ acts }) => html`<${Table} caption="Acts of people" rowHead=${1} heads=${["When", "Who", "What", { text: "Reason", wide: true }, "With", "Outcome"]}
+const People = ({ acts }) => html`<${Table} stack caption="Acts of people" rowHead=${1} heads=${["When", "Who", "What", { text: "Reason", wide: true }, "With", "Outcome"]}
   rows=${acts.map((each) => ({ key: `${each.at}${each.run}${each.act}`, cells: [
     html`<${Instant} at=${each.at} />`, each.by, html`<span>${each.dag ? html`<${AirflowLink} dag=${each.dag} run=${each.run}>${each.act}<//>` : each.act} <span class="soft">${each.how === "Airflow" ? "in Airflow" : ""}</span></span>`,
     each.reason || "–", fields(each.fields) || "–", html`<${Tag} word=${each.outcome} tone=${OUTCOMES[each.outcome]} />`] }))}
