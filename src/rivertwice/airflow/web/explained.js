@@ -13,12 +13,12 @@ const isBackfill = (act) => act.command.startsWith("rivertwice backfill run");
 export function Explained({ name, api, acts, act, window, rowKey, stamp, onClose, onPlan }) {
   const asked = new URLSearchParams({ window, ...(rowKey ? { key: rowKey } : {}) });
   const state = useData(api(`explain?${asked}`), stamp);
-  const differs = state.data?.explanation.acts.some(isBackfill); // then a repair may wait, or will soon
-  const alerts = useData(differs ? api("alerts") : null, stamp, { every: 5000 });
+  const differs = state.data?.explanation.acts.some(isBackfill); // then a repair is proposed soon; one may wait for other cells
+  const alerts = useData(api("alerts"), stamp, { every: differs ? 5000 : 0 });
   const repair = alerts.data?.open.map((alert) => alert.repair_under_way).find(Boolean);
   const [truth, setTruth] = useState(false);
   const title = state.data ? `${keyText(state.data.explanation.address.key)}, ${instant(window)}` : `Explain ${instant(window)}`;
-  return html`<${Dialog} title=${title} onClose=${onClose} wide><div class="explained"><${Loaded} state=${state}>${(data) => html`<${Body} data=${data} repair=${differs && repair ? html`<${RepairUnderWay} repair=${repair} name=${name} acts=${acts} act=${act} />` : null} truth=${truth} onTruth=${() => setTruth(true)} onPlan=${onPlan} />`}<//></div><//>`;
+  return html`<${Dialog} title=${title} onClose=${onClose} wide><div class="explained"><${Loaded} state=${state}>${(data) => html`<${Body} data=${data} repair=${repair ? html`<${RepairUnderWay} repair=${repair} name=${name} acts=${acts} act=${act} />` : null} truth=${truth} onTruth=${() => setTruth(true)} onPlan=${onPlan} />`}<//></div><//>`;
 }
 
 function Body({ data, repair, truth, onTruth, onPlan }) {
