@@ -1,4 +1,4 @@
-"""What a person sees when something breaks: four faults on the running demo, each with what the page says, the alert, and seconds.
+"""What a person sees when something breaks, and does about it: four faults on the running demo, with seconds and clicks.
 
 `python -m lab.bench.alarms OUT [--only driver defect late disk]`. Report only: a table, and pictures of the page in the folder OUT.
 
@@ -6,7 +6,9 @@ The demo runs with its home on a small file system of its own, so that a disk ca
 A webhook on loopback takes the alerts. For each fault:
 
 - page: seconds until the page's sentence, asked for each half second as the page would, says something else than before.
-- alert: seconds until the webhook has the alert. resolved: seconds from the mend to the word that it is over.
+- alert: seconds until the webhook has the alert. resolved: until it has the word that it is over.
+- clicks: what was pressed, in a browser, from the link of the alert's message to the last button. A page is left open from then on,
+  or from before the fault where nobody has to press anything. well: seconds until that page says so, without being touched.
 
 A defect and a late record are found by a reconcile; it is started right after the fault, and its time is part of the figure. Before
 them the flights pause, and what came late by then is repaired: an hour of July ends each minute, and one in seven flights is late.
@@ -17,6 +19,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -44,12 +47,15 @@ from rivertwice.definition.definition import load_definition
 from rivertwice.local.airflow import airflow_info, client
 from rivertwice.log import kafka
 from rivertwice.timeline.intent import Heartbeat, write_intent
+from rivertwice.upkeep import RepairOutcome, Repairs
 from servers.alert_receivers import Hook
-from servers.cockpit import chromium, page_of, token_of
+from servers.cockpit import ask_for_act, chromium, page_of, token_of
+from servers.repairs import approve_from_link
 
 DISK_MB = 1024
 BURST = 300
 PATIENCE_S = 600.0
+DIGITS = re.compile(r"\d+")  # a sentence that counts batches is the same sentence
 DAYS = (date(2013, 6, 30), date(2013, 7, 1))
 
 
@@ -61,30 +67,38 @@ class Watched:
         fault: its name.
         done: what was done to the demo.
         said: seconds after the fault, and the sentence of the page, each time it changed.
-        alerts: seconds after the fault, kind and status of each message that the webhook took.
+        alerts: seconds after the fault, kind, status, text and link of each message that the webhook took.
+        clicks: what was pressed in the browser, the link of the alert's message first.
         mended_s: seconds after the fault at which it was mended; None if the product mends it alone.
-        well_s: seconds after the fault at which the page said again that all is well, and no alert was open.
+        well_s: seconds after the fault at which the open page said again that all is well.
     """
 
     fault: str
     done: str
     said: list[tuple[float, str]] = field(default_factory=list)
-    alerts: list[tuple[float, str, str, str]] = field(default_factory=list)
+    alerts: list[tuple[float, str, str, str, str]] = field(default_factory=list)
+    clicks: list[str] = field(default_factory=list)
     mended_s: float | None = None
     well_s: float | None = None
 
+    @property
+    def link(self) -> str:
+        """The address in the newest message of an alert that lasts."""
+        return next(page for _, _, status, _, page in reversed(self.alerts) if status == "firing")
+
     def is_over(self) -> bool:
         """Say whether every alert that was sent is resolved."""
-        newest = {kind: status for _, kind, status, _ in self.alerts}
+        newest = {kind: status for _, kind, status, *_ in self.alerts}
         return all(status == "resolved" for status in newest.values())
 
     def row(self) -> str:
         """Return the row of the table."""
         said = "<br>".join(f"{after:.1f} s: {text}" for after, text in self.said[1:])
-        alerts = "<br>".join(f"{after:.1f} s: {kind} {status}" for after, kind, status, _ in self.alerts)
+        alerts = "<br>".join(f"{after:.1f} s: {kind} {status}" for after, kind, status, *_ in self.alerts)
         mended = "by itself" if self.mended_s is None else f"{self.mended_s:.0f} s"
-        well = "" if self.well_s is None else f"{self.well_s:.0f} s"
-        return f"| {self.fault} | {self.done} | {said} | {alerts or 'none'} | {mended} | {well} |"
+        well = "never" if self.well_s is None else f"{self.well_s:.1f} s"
+        clicks = f"{len(self.clicks)}: {'; '.join(self.clicks)}" if self.clicks else "0"
+        return f"| {self.fault} | {self.done} | {said} | {alerts or 'none'} | {clicks} | {mended} | {well} |"
 
 
 class Demo:
@@ -104,8 +118,8 @@ class Demo:
         self.live = live
         self.filler = threading.Thread()
         self.hook = hook
+        self.page = page
         self._out = out
-        self._page = page
         self._token = token_of(settings, "admin")
 
     @property
@@ -123,38 +137,52 @@ class Demo:
     def airflow_url(self) -> str:
         return airflow_info(self.settings).url
 
+    def open_page(self) -> None:
+        """Open the pipeline's page as somebody does who looks at it by chance, and leave it open."""
+        self.page.goto(f"{self.airflow_url}/rivertwice/#/p/{PIPELINE}")
+
+    def page_says(self, now: Mapping[str, Any]) -> bool:
+        """Say whether the page that is open shows a sentence, of the pipeline or in its row of the overview; it is not touched."""
+        tone = f"t-{now['tone']}"
+        shown: list[str] = self.page.locator(f".now.{tone} .now-sentence, .row-words.{tone}").all_text_contents()
+        return shown == [now["sentence"].replace("`", "")]
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """What the webhook took of alerts; the report of a week is no alert, and has no end."""
+        return [message for message in self.hook.taken if message["kind"] != "week"]
+
     def hook_is_calm(self) -> bool:
         """Say whether the newest word on each alert is that it is resolved."""
-        newest = {(message["kind"], message["subject"]): message["status"] for message in self.hook.taken}
+        newest = {(message["kind"], message["subject"]): message["status"] for message in self.messages}
         return all(status == "resolved" for status in newest.values())
 
     def picture(self, name: str) -> None:
-        self._page.wait_for_timeout(6000)  # a poll, and what it draws
-        self._page.screenshot(path=self._out / f"{name}.png")
+        self.page.wait_for_timeout(6000)  # a poll, and what it draws
+        self.page.screenshot(path=self._out / f"{name}.png")
 
     def run(self, verb: str, conf: dict[str, Any] | None = None) -> None:
         dag = f"{verb}__{PIPELINE}"
         state = self.airflow.wait(dag, self.airflow.trigger(dag, conf), PATIENCE_S)
         print(f"  {dag}: {state}", flush=True)
 
-    def watch(self, watched: Watched, until: Callable[[dict[str, Any]], bool], began: float, seen: int) -> None:
-        """Note what page and webhook say, its first `seen` messages left out, until a condition holds."""
+    def watch(self, watched: Watched, until: Callable[[dict[str, Any]], bool], began: float, seen: int) -> bool:
+        """Note what page and webhook say, its first `seen` messages left out; return whether a condition came to hold."""
         deadline = Deadline.after(PATIENCE_S)
         while True:
             said, after = self.now(), time.monotonic() - began
-            if not watched.said or watched.said[-1][1] != said["sentence"]:
+            if not watched.said or DIGITS.sub("", watched.said[-1][1]) != DIGITS.sub("", said["sentence"]):
                 watched.said.append((after, said["sentence"]))
                 print(f"  {after:6.1f} s  {said['sentence']}", flush=True)
-            for message in self.hook.taken[seen + len(watched.alerts) :]:
-                watched.alerts.append((after, message["kind"], message["status"], message["message"]))
-                print(
-                    f"  {after:6.1f} s  alert {message['kind']} {message['status']}: {message['message']}", flush=True
-                )
+            for message in self.messages[seen + len(watched.alerts) :]:
+                kind, status, text = message["kind"], message["status"], message["message"]
+                watched.alerts.append((after, kind, status, text, message["page"]))
+                print(f"  {after:6.1f} s  alert {kind} {status}: {text}; {message['page']}", flush=True)
             if until(said):
-                return
+                return True
             if deadline.is_over():
                 print(f"  not seen within {PATIENCE_S:.0f} s", flush=True)
-                return
+                return False
             time.sleep(0.5)
 
 
@@ -210,19 +238,18 @@ def free_disk(demo: Demo) -> None:
     demo.filler.join()
 
 
-def mend_by_repair(demo: Demo) -> None:
-    """Approve the repair that waits, as a person does on the page."""
-    dag, airflow = f"backfill__{PIPELINE}", demo.airflow
-    deadline = Deadline.after(PATIENCE_S)
-    while not deadline.is_over():
-        for run in reversed(airflow.runs(dag)):
-            asked = airflow.question(dag, run, "approve")
-            if asked is not None:
-                print(f"  approved: {asked['subject']}", flush=True)
-                airflow.answer(dag, run, "approve", "Approve")
-                return
-        time.sleep(1)
-    print("  no repair asked within the patience", flush=True)
+def free_disk_by_hand(demo: Demo, watched: Watched) -> None:
+    """Open the link of the alert, which says what is full, and make room as a person does in a shell; no more is pressed."""
+    demo.page.goto(watched.link)
+    watched.clicks.append("the link of the message")
+    demo.picture(f"{watched.fault}-link")
+    free_disk(demo)
+
+
+def approve_in_page(demo: Demo, watched: Watched) -> None:
+    """Open the link of the alert, and approve the repair that its page offers."""
+    watched.clicks += approve_from_link(demo.page, watched.link, PIPELINE, "the alert says it")
+    demo.picture(f"{watched.fault}-approved")
 
 
 @dataclass(frozen=True)
@@ -237,7 +264,7 @@ class Fault:
     name: str
     do: Callable[[Demo], str]
     finds: bool = False
-    mend: Callable[[Demo], None] | None = None
+    mend: Callable[[Demo, Watched], None] | None = None
     alone: bool = False
 
 
@@ -245,19 +272,24 @@ FAULTS = {
     one.name: one
     for one in (
         Fault("driver", kill),
-        Fault("disk", fill_disk, mend=free_disk),
-        Fault("late", send_late, finds=True, mend=mend_by_repair, alone=True),
-        Fault("defect", change_a_row, finds=True, mend=mend_by_repair, alone=True),
+        Fault("disk", fill_disk, mend=free_disk_by_hand),
+        Fault("late", send_late, finds=True, mend=approve_in_page, alone=True),
+        Fault("defect", change_a_row, finds=True, mend=approve_in_page, alone=True),
     )
 }
 
 
 def repair_all(demo: Demo) -> None:
-    """Reconcile, and repair what lacks late records, until no alert is open."""
+    """Reconcile, and repair what lacks late records, until no alert is open: flights that come meanwhile may be late, too."""
+
+    def is_calm() -> bool:
+        for record in Repairs(demo.settings.pipeline(PIPELINE)).read():
+            if record.outcome is RepairOutcome.WAITING:
+                ask_for_act(demo.settings, PIPELINE, "repair.approve", {"run": record.id}, confirm=PIPELINE)
+        return demo.hook_is_calm()
+
     demo.run("reconcile")
-    if not demo.hook_is_calm():
-        mend_by_repair(demo)
-        Deadline.after(PATIENCE_S).wait_until(demo.hook_is_calm)
+    Deadline.after(PATIENCE_S).wait_until(is_calm, every=2)
 
 
 def strike(demo: Demo, fault: Fault) -> Watched:
@@ -266,8 +298,9 @@ def strike(demo: Demo, fault: Fault) -> Watched:
     if fault.alone:
         demo.live.stop()
         repair_all(demo)
+    demo.open_page()
     demo.picture(f"{fault.name}-before")
-    seen, usual = len(demo.hook.taken), demo.now()["kind"]
+    seen, usual = len(demo.messages), demo.now()["kind"]
     began = time.monotonic()
     watched = Watched(fault.name, fault.do(demo))
     print(f"  {time.monotonic() - began:6.1f} s  {watched.done}", flush=True)
@@ -278,11 +311,15 @@ def strike(demo: Demo, fault: Fault) -> Watched:
     demo.picture(f"{fault.name}-said")
     if fault.mend is not None:
         demo.watch(watched, lambda _: bool(watched.alerts), began, seen)
-        demo.picture(f"{fault.name}-alert")
-        fault.mend(demo)
+        fault.mend(demo, watched)
         watched.mended_s = time.monotonic() - began
-    demo.watch(watched, lambda now: now["kind"] in (usual, "well") and watched.is_over(), began, seen)
-    watched.well_s = time.monotonic() - began
+
+    def is_well(now: Mapping[str, Any]) -> bool:
+        return now["kind"] in (usual, "well") and demo.page_says(now)
+
+    if demo.watch(watched, is_well, began, seen):
+        watched.well_s = time.monotonic() - began
+    demo.watch(watched, lambda now: is_well(now) and watched.is_over(), began, seen)
     demo.picture(f"{fault.name}-after")
     if fault.finds:
         looking.join()
@@ -337,7 +374,7 @@ def main() -> None:
         repair_all(demo)
         found = [strike(demo, fault) for name, fault in FAULTS.items() if name in arguments.only]
     print(
-        "\n| fault | done | the page said, after | the alert, after | mended | well again |\n|---|---|---|---|---|---|"
+        "\n| fault | done | the page said, after | the alert, after | clicks | mended | well again |\n|---|---|---|---|---|---|---|"
     )
     for one in found:
         print(one.row())

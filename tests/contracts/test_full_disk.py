@@ -137,6 +137,7 @@ def test_an_agent_lives_through_a_full_disk_says_so_and_goes_on(disk):
         told = [json.loads(line) for line in alerts.read_text().splitlines()]
         assert [(one["kind"], one["severity"]) for one in told] == [("disk_full", "critical")]
         assert "is full since" in told[0]["message"]
+        assert "the largest on it: outside of the home " in told[0]["message"]
         filler.unlink(missing_ok=True)
         (disk / "rest").unlink()
         assert Deadline.after(60).wait_until(lambda: beat()["at"] > still["at"] and (folder / "reserve").exists())

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import expect
 
+from rivertwice.agent.alert_kinds import body_of
 from rivertwice.reconcile.results import newest_reconcile
 from rivertwice.timeline.sequence import read_sequence
 from rivertwice.upkeep.window_repairs import Repairs
 from running.waiting import wait_for
 from servers.airflow import PIPELINE, World, agent_and_airflow, copy_world
 from servers.cockpit import LIVE_MARKS, axe_findings, chromium, page_of, picture, sideways
-from servers.repairs import REPAIR, clicks_to_its_cure, known_alerts, repairs, resolution_of, waiting
+from servers.repairs import REPAIR, approve_from_link, known_alerts, repairs, resolution_of, waiting
 from streams.flights import StreamedRun
 
 pytestmark = [*LIVE_MARKS, pytest.mark.faults]
@@ -27,6 +28,7 @@ def world(streamed_two_days: StreamedRun, tmp_path_factory: pytest.TempPathFacto
         yield made
 
 
+@pytest.mark.proves("howto-cockpit.md#alerts-repairs-and-who-did-what")
 def test_a_late_burst_is_one_alert_that_a_person_approves_and_that_closes(world: World) -> None:
     world.run("reconcile")  # the gate passes: late is a warning
     run = wait_for("a repair that waits", lambda: waiting(world), 240)
@@ -45,7 +47,6 @@ def test_a_late_burst_is_one_alert_that_a_person_approves_and_that_closes(world:
     published = len(read_sequence(world.home))
 
     with chromium() as browser:
-        assert len(clicks_to_its_cure(browser, world.settings, alert)) == 3
         place = f"/rivertwice/#/p/{PIPELINE}/alerts"
         with page_of(browser, world.settings, place, user="vera") as page:
             expect(page.get_by_text("A repair waits for a person")).to_be_visible()
@@ -55,18 +56,12 @@ def test_a_late_burst_is_one_alert_that_a_person_approves_and_that_closes(world:
             expect(page.get_by_text("A repair waits for a person")).to_be_visible()
             picture(page, "alerts-waiting")
             assert (axe_findings(page), sideways(page) <= 0) == ([], True)
-            page.get_by_role("button", name="Approve the repair").click()
-            dialog = page.get_by_role("dialog")
-            expect(dialog).to_contain_text(f"{late} rows LATE")
-            approve = dialog.get_by_role("button", name="Approve the repair")
-            dialog.get_by_label("Reason, for the log").fill("the storm of 30 June came late")
-            dialog.get_by_label("to confirm").fill("flight_delay")
-            expect(approve).to_be_disabled()
-            dialog.get_by_label("to confirm").fill(PIPELINE)
-            picture(page, "repair-dialog")
-            approve.click()
-            expect(page.get_by_role("status").filter(has_text="Started")).to_be_visible()
+            link = str(body_of(world.settings, alert)["page"])
+            assert len(approve_from_link(page, link, PIPELINE, "the storm of 30 June came late")) == 3
+            assert axe_findings(page) == []
+            picture(page, "repair-approved")
             assert world.airflow.wait(REPAIR, run, 600) == "success", world.airflow.failures(REPAIR, run, 60)
+            page.goto(page.url.partition("#")[0] + place.removeprefix("/rivertwice/"))
             row = page.get_by_role("table", name="Repairs of").get_by_role("row").nth(1)
             expect(row).to_contain_text("no row DEFECT or LATE", timeout=30_000)
             expect(row).to_contain_text("admin in Airflow", ignore_case=True)

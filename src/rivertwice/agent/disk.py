@@ -9,14 +9,15 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
 from rivertwice.agent.act import page, page_over, record_event
 from rivertwice.agent.observe import RESERVE, has_room
-from rivertwice.core import Settings, to_iso, utc_now
+from rivertwice.core import Deadline, Settings, to_iso, utc_now
 
 LOG = logging.getLogger(__name__)
 KIND = "disk_full"
@@ -26,6 +27,32 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 def is_full(error: OSError) -> bool:
     """Say whether an error means that the disk, or a quota on it, is full. Pure."""
     return error.errno in _FULL
+
+
+def largest_on_disk(home: Path, patience_s: float = 2.0) -> str:
+    """Return the three largest things on the disk of a home with their bytes: its files and folders, and what is not in it.
+
+    Args:
+        patience_s: counting ends then, so that a home with very many files does not stop the agent; what was counted is returned.
+    """
+    deadline, device = Deadline.after(patience_s), home.stat().st_dev
+    taken = {entry.name: _taken(entry, device, deadline) for entry in os.scandir(home)}
+    if not deadline.is_over():
+        taken["outside of the home"] = shutil.disk_usage(home).used - sum(taken.values())
+    largest = sorted(taken.items(), key=lambda item: -item[1])[:3]
+    return ", ".join(f"{name} {size / 1e6:,.0f} MB" for name, size in largest if size >= 1e6)
+
+
+def _taken(entry: os.DirEntry[str], device: int, deadline: Deadline) -> int:
+    size = 0
+    with suppress(OSError):  # it was deleted meanwhile
+        seen = entry.stat(follow_symlinks=False)
+        if seen.st_dev != device or deadline.is_over():
+            return 0
+        size = seen.st_blocks * 512
+        if entry.is_dir(follow_symlinks=False):
+            size += sum(_taken(each, device, deadline) for each in os.scandir(entry.path))
+    return size
 
 
 class DiskWatch:
@@ -76,12 +103,13 @@ class DiskWatch:
 
     def _tell(self, now: datetime) -> None:
         since = now if self._since is None else self._since
+        largest = largest_on_disk(self._settings.home)
         message = (
             f"the disk of {self._settings.home} is full since {to_iso(since)}: drivers that cannot write end with class disk, nothing new is "
-            f"served, and nothing that is committed is lost; free space (`df -h {self._settings.home}`, `rivertwice admin upkeep NAME`); the agent "
+            f"served, and nothing that is committed is lost; free space (the largest on it: {largest}; `rivertwice admin upkeep NAME`); the agent "
             "continues by itself"
         )
-        page(self._settings, KIND, None, message, now)
+        page(self._settings, KIND, None, message, now, details={"largest": largest})
 
     def wrote(self, now: datetime) -> None:
         """Note that there is room: report it if the disk was full, and keep a reserve again.

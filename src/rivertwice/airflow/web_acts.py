@@ -58,13 +58,15 @@ from rivertwice.airflow.web_registry import (
     registered,
     run_of,
 )
-from rivertwice.core import RequestError, Settings, parse_iso, to_iso, to_plain, utc_now
+from rivertwice.core import Deadline, RequestError, Settings, parse_iso, to_iso, to_plain, utc_now
 from rivertwice.definition import Definition
 from rivertwice.tasks import DagFacts, dag_id
 
 # Do what was asked for: start a DAG run, or answer one that waits, as the person. A request that is repeated does it once.
 
 WAITS = "awaiting_input"
+BEGINS = frozenset({None, "scheduled", "queued", "running"})
+"""States of a task that asks a person, before it has asked: the page shows a repair as soon as it is found, some seconds earlier."""
 _CONFLICT = 409
 
 
@@ -117,16 +119,23 @@ async def start_run(airflow: AirflowAsUser, dag: str, start: Start, asked: ActRe
     return StartedRun(dag, run, made["state"], repeated, paused, f"/dags/{dag}/runs/{run}")
 
 
-async def answer_run(airflow: AirflowAsUser, dag: str, wanted: Answer, asked: ActRequest) -> bool:
+async def answer_run(
+    airflow: AirflowAsUser, dag: str, wanted: Answer, asked: ActRequest, *, patience: Deadline | None = None
+) -> bool:
     """Answer a run that waits for a person; say whether the same person gave the same answer before, which is taken once.
+
+    Args:
+        patience: for how long a task that has not asked yet is waited for; the default is 45 s.
 
     Raises:
         HTTPException: it does not wait (409), was answered otherwise, or Airflow refused.
     """
+    patience = patience or Deadline.after(45)
     run = str(asked.fields["run"])
     task = f"/dags/{quote(dag)}/dagRuns/{quote(run)}/taskInstances/{quote(wanted.task)}"
     question = f"{task}/-1/hitlDetails"
-    state = checked(await airflow.get(task))["state"]
+    while (state := checked(await airflow.get(task))["state"]) in BEGINS and not patience.is_over():
+        await asyncio.sleep(min(1.0, patience.left()))
     if state != WAITS:
         known = await airflow.get(question)
         if known.is_success and _is_answered(known.json(), wanted.option, asked.by):

@@ -313,9 +313,11 @@ def _disk(facts: Facts) -> Iterator[Problem]:
     if alert is not None or not facts.has_room:
         meaning = KINDS["disk_full"].meaning
         what = "the disk of the home is full"
+        largest = "" if alert is None else alert.details.get("largest", "")
+        which = f"the largest: {largest}" if largest else "`rivertwice doctor` says how much is needed"
         yield Problem(
             "disk_full", BAD, STREAM, what, None if alert is None else alert.since, meaning,
-            "free space on it (`rivertwice doctor` shows what takes it); what was waiting continues by itself", covers=FULL,
+            f"free space on it ({which}); what was waiting continues by itself", covers=FULL,
         )  # fmt: skip
 
 

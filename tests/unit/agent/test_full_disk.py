@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
 from rivertwice.agent.backoff import FailureClass, breaks_circuit, full_disk_ends
 from rivertwice.agent.decide import ActionKind, decide
+from rivertwice.agent.disk import largest_on_disk
 from rivertwice.agent.memory import DriverRef, Ended, Memory, lasting_pages, remember_end
 from simulated.supervision import NOW, RUNNING, S, failed, seen, start_within
 
@@ -56,3 +58,17 @@ def test_ends_on_a_full_disk_use_up_no_patience_with_another_failure() -> None:
     row = [failed(FULL, age) for age in (90, 80, 70, 60, 50)]
     assert breaks_circuit([*row, failed(FailureClass.STORE, 10)], NOW) is None
     assert breaks_circuit([*row, *(failed(FailureClass.STORE, age) for age in (9, 8, 7, 6, 5))], NOW) is not None
+
+
+def test_what_takes_a_full_disk_is_named_with_its_size_the_largest_first(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    for name, megabytes in (("pipelines/p/data", 2), ("archive/flights/0", 9), ("agent/log", 4), ("broker/log", 1)):
+        (home / name).parent.mkdir(parents=True)
+        (home / name).write_bytes(bytes(1_000_000 * megabytes))
+    (home / "airflow").symlink_to(home / "archive")
+    said = largest_on_disk(home)
+    assert "airflow" not in said  # a link takes nothing
+    parts = [part.rsplit(" ", 2) for part in said.split(", ")]
+    assert (len(parts), {unit for _, _, unit in parts}) == (3, {"MB"})
+    assert [name for name, _, _ in parts if name != "outside of the home"][:2] == ["archive", "agent"]
+    assert largest_on_disk(home, patience_s=0) == ""  # nothing is said of what was not counted

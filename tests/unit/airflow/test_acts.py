@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import httpx
 import pytest
+from fastapi import HTTPException
 
 from rivertwice.acts import find_act
 from rivertwice.airflow import web_access, web_registry
 from rivertwice.airflow.web_registry import RUN, Act, Answer, Field, Start, check_act, conf_of, page_act, run_of
 from rivertwice.core.errors import RequestError
+from rivertwice.core.waits import Deadline
 
 ACT = page_act(find_act("backfill"), {"scope": "range"})
 RANGE = {"start": "2013-06-30T04:00:00Z", "end": "2013-06-30T06:00:00Z"}
@@ -136,3 +141,42 @@ def test_the_page_itself_and_a_program_may_ask(own: dict[str, str]) -> None:
 def test_another_page_and_a_plain_form_may_not(foreign: dict[str, str]) -> None:
     with pytest.raises(RequestError, match="nothing was started"):
         web_access.check_origin({**HEADERS, **foreign})
+
+
+class AskingLater:
+    """An Airflow whose task asks a person after it was looked at some times."""
+
+    def __init__(self, *states: str | None) -> None:
+        self.states = list(states)
+        self.sent: list[Mapping[str, Any]] = []
+
+    async def get(self, path: str) -> httpx.Response:
+        if path.endswith("hitlDetails"):
+            return httpx.Response(200, json={"created_at": "2026-01-01T00:00:00Z", "response_received": False})
+        return httpx.Response(200, json={"state": self.states.pop(0) if len(self.states) > 1 else self.states[0]})
+
+    async def send(self, _method: str, _path: str, body: Mapping[str, Any]) -> httpx.Response:
+        self.sent.append(body)
+        return httpx.Response(200, json={})
+
+
+def answered_by(airflow: AskingLater, patience: Deadline) -> bool:
+    from rivertwice.airflow.web_acts import answer_run
+
+    approve = Act(
+        "a", "A", "Says.", "backfill", Answer("approve", "Approve"), (Field("run", "Run", RUN, required=True),)
+    )
+    asked = check_act(approve, "flights", {**BODY, "fields": {"run": "repair__1"}}, "ada")
+    return asyncio.run(answer_run(airflow, "backfill__flights", Answer("approve", "Approve"), asked, patience=patience))  # type: ignore[arg-type]
+
+
+@pytest.mark.airflow
+def test_an_answer_waits_for_a_question_that_is_about_to_be_asked() -> None:
+    airflow = AskingLater(None, "queued", "awaiting_input")
+    assert answered_by(airflow, Deadline.after(30)) is False  # nobody gave it before
+    assert airflow.sent[0] == {"chosen_options": ["Approve"], "params_input": {}}
+    for states in ((None,), ("scheduled", "skipped"), ("success",)):
+        never = AskingLater(*states)
+        with pytest.raises(HTTPException, match="does not wait for an answer"):
+            answered_by(never, Deadline.after(0 if states == (None,) else 30))
+        assert never.sent == []

@@ -84,6 +84,8 @@ CASES: list[tuple[str, Facts, str, tuple[str, ...]]] = [
      ("found (balance): 3 of 9 (and 1 more of this kind)", "some records are in no row", "`rivertwice verdicts flights --causes`")),
     ("disk full by its alert", replace(WELL, alerts=(alert("disk_full", pipeline=""),)), BAD,
      ("The disk of the home is full", "since 2026-11-27 02:50:00 UTC", "no new window is added", "free space")),
+    ("disk full, and what fills it", replace(WELL, alerts=(replace(alert("disk_full", pipeline=""), details={"largest": "archive 900 MB"}),)), BAD,
+     ("free space on it (the largest: archive 900 MB)",)),
     ("disk full before any alert", replace(WELL, has_room=False), BAD, ("The disk of the home is full",)),
     ("lag grows", with_stream({}, {"lag": 9_000, "catch_up_s": None}), WARN,
      ("9,000 records wait and the lag does not shrink, while 50 a second arrive", "`rivertwice status flights --why`")),

@@ -3,19 +3,25 @@ import { html, useState } from "./vendor/preact-htm.js";
 import { duration, instant, isMissing, number, plural } from "./format.js";
 import { Ago, Copyable, Dialog, Empty, Facts, Loaded, Note, Stale, Table, Tag } from "./parts.js";
 import { useData } from "./poll.js";
+import { RepairUnderWay } from "./repair.js";
 
 const value = (each) => (isMissing(each) ? "null" : typeof each === "object" ? JSON.stringify(each) : String(each));
 const keyText = (key) => Object.values(key).map(value).join(", ") || "all";
 
-export function Explained({ api, window, rowKey, stamp, onClose, onPlan }) {
+const isBackfill = (act) => act.command.startsWith("rivertwice backfill run");
+
+export function Explained({ name, api, acts, act, window, rowKey, stamp, onClose, onPlan }) {
   const asked = new URLSearchParams({ window, ...(rowKey ? { key: rowKey } : {}) });
   const state = useData(api(`explain?${asked}`), stamp);
+  const differs = state.data?.explanation.acts.some(isBackfill); // then a repair is proposed soon; one may wait for other cells
+  const alerts = useData(api("alerts"), stamp, { every: differs ? 5000 : 0 });
+  const repair = alerts.data?.open.map((alert) => alert.repair_under_way).find(Boolean);
   const [truth, setTruth] = useState(false);
   const title = state.data ? `${keyText(state.data.explanation.address.key)}, ${instant(window)}` : `Explain ${instant(window)}`;
-  return html`<${Dialog} title=${title} onClose=${onClose} wide><div class="explained"><${Loaded} state=${state}>${(data) => html`<${Body} data=${data} truth=${truth} onTruth=${() => setTruth(true)} onPlan=${onPlan} />`}<//></div><//>`;
+  return html`<${Dialog} title=${title} onClose=${onClose} wide><div class="explained"><${Loaded} state=${state}>${(data) => html`<${Body} data=${data} repair=${repair ? html`<${RepairUnderWay} repair=${repair} name=${name} acts=${acts} act=${act} />` : null} truth=${truth} onTruth=${() => setTruth(true)} onPlan=${onPlan} />`}<//></div><//>`;
 }
 
-function Body({ data, truth, onTruth, onPlan }) {
+function Body({ data, repair, truth, onTruth, onPlan }) {
   const it = data.explanation, known = data.stored_truth.values;
   const end = instant(it.address.end);
   return html`<div>
@@ -23,8 +29,9 @@ function Body({ data, truth, onTruth, onPlan }) {
     <${Values} it=${it} known=${truth ? known : null} />
     ${truth ? html`<${TruthNote} data=${data} />` : html`<p><button type="button" onClick=${onTruth}>Show the truth</button></p>`}
     <h3>Next</h3>
+    ${repair}
     ${it.acts.length ? html`<ul class="lines">${it.acts.map((act) => html`<li key=${act.command}><${Copyable} text=${act.command} /><div class="soft">${act.why}</div>
-      ${act.command.startsWith("rivertwice backfill run") ? html`<button type="button" class="primary" onClick=${() => onPlan(rangeOf(act.command, it.address))}>Plan this backfill</button>` : null}</li>`)}</ul>` : html`<p>${it.is_closed ? "Nothing to do." : "Wait: the window is open."}</p>`}
+      ${isBackfill(act) ? html`<button type="button" class=${repair ? "" : "primary"} onClick=${() => onPlan(rangeOf(act.command, it.address))}>Plan this backfill</button>` : null}</li>`)}</ul>` : html`<p>${it.is_closed ? "Nothing to do." : "Wait: the window is open."}</p>`}
     <h3>Verdict</h3>
     ${it.verdicts.length ? html`<ul class="lines">${it.verdicts.map((each) => html`<li key=${each.pair}>${each.pair} <${Tag} word=${each.verdict} />${each.reason ? ` ${each.reason}` : ""} <span class="soft">(<${Ago} at=${each.at} />, run ${each.run})</span><${Stale} why=${each.stale} /></li>`)}</ul>` : html`<p>No reconcile has judged it.</p>`}
     <h3>How it came to be</h3>

@@ -50,11 +50,20 @@ function BudgetLeft({ budget, unread }) {
   return html`<div><${Light} tone=${tone} word=${budget.left > 0 ? percent(budget.left) : "used up"} title=${budget.text} /><div class="soft">${budget.objective}${budget.burn[1] > 0 ? `, ${percent(budget.burn[1])} of 1 d used` : ""}</div></div>`;
 }
 
+// What is wrong, and what to do about a red row; without colour if it is what an earlier server read.
+function RowWords({ row }) {
+  if (row.error) return html`<div class="t-bad row-words">${row.error}</div>`;
+  if (!row.now) return html`<div class="row-words soft">${row.unread ? "Being read for the first time." : row.description}</div>`;
+  const words = html`<${Words} text=${row.now.sentence} />`;
+  if (row.unread) return html`<div class="row-words soft"><${Ago} at=${row.as_of} before="As read " after=" ago, being read again" />: ${words}</div>`;
+  return html`<div class="row-words t-${row.now.tone}">${words}</div>${row.now.tone === "bad" && row.now.next ? html`<div class="row-words soft">Next: <${Words} text=${row.now.next} /></div>` : null}`;
+}
+
 function cellsOf(row) {
   const lag = row.lag || {};
   return [
     html`<a class="row-name" href=${pipelineHref(row.name)}>${row.name}</a>
-      ${row.error ? html`<div class="t-bad row-words">${row.error}</div>` : row.unread && row.now ? html`<div class="row-words soft"><${Ago} at=${row.as_of} before="As read " after=" ago, being read again" />: <${Words} text=${row.now.sentence} /></div>` : row.now ? html`<div class="row-words t-${row.now.tone}"><${Words} text=${row.now.sentence} /></div>` : html`<div class="row-words soft">${row.unread ? "Being read for the first time." : row.description}</div>`}`,
+      <${RowWords} row=${row} />`,
     ...LIGHTS.map(([key]) => (row.lights?.[key] ? html`<${Light} ...${row.lights[key]} ...${row.unread ? { tone: "none" } : {}} />` : html`<span class="soft">–</span>`)),
     html`${lag.points?.length ? html`<${Sparkline} points=${lag.points} label=${`lag of ${row.name} over the last 6 hours, now ${lag.text || "not known"}`} />` : null}<span class="lag-now">${lag.text || (lag.newest === undefined || lag.newest === null ? "–" : number(lag.newest))}</span><${Stale} short why=${lag.stale} />`,
     row.verdict ? html`<span><${Ago} at=${row.verdict.at} /><${Stale} short why=${row.verdict.stale} /></span>` : html`<span class="soft">none yet</span>`,

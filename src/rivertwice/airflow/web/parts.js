@@ -29,7 +29,7 @@ export const Tag = ({ word, tone }) => html`<span class="tag t-${tone || toneOf(
 export function Ago({ at, before = "", after = " ago", toS = 0 }) {
   const text = useCallback((now) => {
     const age = isMissing(at) ? 0 : (now - Date.parse(at)) / 1000;
-    return isMissing(at) ? "never" : age < 2 * toS ? "just now" : `${before}${duration(age)}${after}`;
+    return isMissing(at) ? "never" : toS && age < 2 * toS ? "just now" : `${before}${duration(Math.max(0, age))}${after}`;
   }, [at, before, after, toS]);
   const shown = useClock(text);
   return isMissing(at) ? html`<span class="soft">never</span>` : html`<time datetime=${at} title=${instant(at)}>${shown}</time>`;
@@ -57,7 +57,8 @@ export const pipelineHref = (name, tab = "", query = {}) => {
 export const Runbook = ({ text }) => (/^https?:/.test(text) ? html`<a href=${text} target="_blank" rel="noreferrer">${text}</a>` : html`<code>${text}</code>`);
 
 // Plain text in which `commands` stand in backticks.
-export const Words = ({ text }) => html`<span>${pieces(text).map((part) => (part.code ? html`<code>${part.text}</code>` : part.text))}</span>`;
+const INSTANT = /(\d{4}-\d\d-\d\d \d\d:\d\d(?::\d\d)? UTC)/; // it is kept on one line
+export const Words = ({ text }) => html`<span>${pieces(text).map((part) => (part.code ? html`<code>${part.text}</code>` : part.text.split(INSTANT).map((each, place) => (place % 2 ? html`<span class="whole">${each}</span>` : each))))}</span>`;
 
 // heads: text or { text, num, mono, wide, hidden, sub: a line below it }; rows: arrays of cells, or { key, cells, tone }. `rowHead`: the number of the cell
 // that names its row, true for the first. `stack`: on a phone each row is a block of lines, without sideways scrolling.
@@ -96,7 +97,7 @@ export function Loaded({ state, children }) {
 // Values oldest first, null where nothing is known. The label says in words what the line shows.
 export function Sparkline({ points, label, width = 120, height = 28 }) {
   const known = points.filter((value) => !isMissing(value));
-  if (known.length < 2) return html`<span class="soft">${known.length ? "one sample" : "no samples"}</span>`;
+  if (known.length < 2) return html`<div class="soft">${known.length ? "one sample" : "no samples"}</div>`;
   const top = Math.max(...known) || 1, step = width / (points.length - 1);
   let path = "", pen = false;
   points.forEach((value, index) => {
@@ -130,8 +131,9 @@ export function Copyable({ text }) {
 }
 
 // A dialog of the browser itself: it keeps the focus inside, closes on Escape and gives the focus back.
+let dialogs = 0; // so that each has its own name: one may be open over another
 export function Dialog({ title, onClose, children, wide = false }) {
-  const ref = useRef(null);
+  const ref = useRef(null), [id] = useState(() => `dialog-title-${dialogs += 1}`);
   useEffect(() => {
     const box = ref.current, opener = document.activeElement;
     if (!box.open) box.showModal();
@@ -140,8 +142,8 @@ export function Dialog({ title, onClose, children, wide = false }) {
       if (opener && opener.focus && opener.isConnected) opener.focus();
     };
   }, []);
-  return html`<dialog ref=${ref} class=${wide ? "wide-dialog" : ""} aria-labelledby="dialog-title" onCancel=${(event) => { event.preventDefault(); onClose(); }}>
-    <div class="dialog-head"><h2 id="dialog-title">${title}</h2><button type="button" class="quiet" onClick=${onClose} aria-label="Close">✕</button></div>
+  return html`<dialog ref=${ref} class=${wide ? "wide-dialog" : ""} aria-labelledby=${id} onCancel=${(event) => { event.preventDefault(); onClose(); }}>
+    <div class="dialog-head"><h2 id=${id}>${title}</h2><button type="button" class="quiet" onClick=${onClose} aria-label="Close">✕</button></div>
     <div class="dialog-body">${children}</div></dialog>`;
 }
 

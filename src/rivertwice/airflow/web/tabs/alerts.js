@@ -1,9 +1,10 @@
 // Alerts of a pipeline: what lasts and what to do next, what a repair changed, what was over, who did what.
 import { html } from "../vendor/preact-htm.js";
 import { ActButton } from "../acts.js";
-import { number, plural } from "../format.js";
+import { plural } from "../format.js";
 import { Ago, AirflowLink, Card, Copyable, Empty, Facts, Instant, Light, Loaded, Note, Table, Tag, Words } from "../parts.js";
 import { useData } from "../poll.js";
+import { RepairUnderWay } from "../repair.js";
 
 const TONES = { critical: "bad", warning: "warn" };
 const OUTCOMES = { done: "good", waiting: "warn", declined: "none", unanswered: "none", unneeded: "good", failed: "bad", success: "good", answered: "good", running: "calm", queued: "calm" };
@@ -42,7 +43,7 @@ function Open({ alert, name, acts, act }) {
       alert.repair && !waits && !alert.over_at && ["Repair", alert.repair],
       alert.earlier_times ? ["Earlier", html`<span>${plural(alert.earlier_times, "time")}, last until <${Instant} at=${alert.earlier[0].until} seconds=${false} />: ${alert.earlier[0].resolution}</span>`] : null,
     ]} />
-    ${waits ? html`<${Waiting} repair=${waits} name=${name} acts=${acts} act=${act} />` : null}
+    ${waits ? html`<${RepairUnderWay} repair=${waits} name=${name} acts=${acts} act=${act} />` : null}
     <div class="buttons alert-next"><a class="button" href=${alert.place}>Look at its cause</a>
       ${next.map((spec) => html`<${ActButton} key=${spec.act} spec=${spec} name=${name} act=${act} primary><p class="soft">${alert.message}</p><//>`)}
       ${known || alert.over_at ? null : html`<${ActButton} spec=${acts.find("alert.acknowledge")} name=${name} act=${act} fields=${{ alert: alert.id }}><p class="soft">${title(alert)}: ${alert.message}</p><//>`}
@@ -51,39 +52,26 @@ function Open({ alert, name, acts, act }) {
   </section>`;
 }
 
-function Waiting({ repair, name, acts, act }) {
-  const dag = `backfill__${name.replace("@", ".")}`, approve = acts.find("repair.approve");
-  const preview = html`<div><${Facts} pairs=${[
-    ["Served now", repair.before], ["Windows", number(repair.windows)], ["Records to read", repair.records === null ? "known once it is planned" : number(repair.records)],
-    ["Found by", html`<code>${repair.reconcile}</code>`], ["Run", html`<${AirflowLink} dag=${dag} run=${repair.run} />`],
-  ]} /><p class="soft">${repair.what}</p></div>`;
-  if (repair.outcome === "running") return html`<div class="note t-calm repair-waits"><div><b>A repair runs</b>, approved by ${repair.by}: ${repair.what}. <${AirflowLink} dag=${dag} run=${repair.run}>Look at its run<//>.</div></div>`;
-  return html`<div class="note t-warn repair-waits"><div><p><b>A repair waits for a person</b> since <${Ago} at=${repair.at} after="" />. The smallest backfill that cures this: ${repair.what}.</p>
-    ${acts.known && !approve ? html`<p class="soft">You may look at it, and may not approve it.</p>` : null}
-    <div class="buttons"><${ActButton} spec=${acts.find("repair.decline")} name=${name} act=${act} fields=${{ run: repair.run }}>${preview}<//>
-    <${ActButton} spec=${approve} name=${name} act=${act} fields=${{ run: repair.run }} primary>${preview}<//></div></div></div>`;
-}
-
 const Repairs = ({ repairs, name }) => html`<${Card} title="Repairs" note="what was served before and after">
-  <${Table} caption=${`Repairs of ${name}, newest first`} rowHead heads=${["Begun", "Outcome", { text: "Before", wide: true }, "After", "Decided by", "Backfill"]}
+  <${Table} stack caption=${`Repairs of ${name}, newest first`} rowHead heads=${["Begun", "Outcome", { text: "Before", wide: true }, "After", "Decided by", "Backfill"]}
     rows=${repairs.map((each) => ({ key: each.run, cells: [
       html`<${AirflowLink} dag=${`backfill__${name.replace("@", ".")}`} run=${each.run}><${Instant} at=${each.at} seconds=${false} /><//>`,
       html`<span><${Tag} word=${each.outcome} tone=${OUTCOMES[each.outcome]} /><br /><span class="soft">${each.note}</span></span>`,
-      each.what, each.after ?? "–", each.by || "–", each.backfill ? html`<code>${each.backfill}</code>` : "–"] }))} /><//>`;
+      each.what, each.after ?? "–", each.by || "–", each.backfill ? html`<code class="whole">${each.backfill}</code>` : "–"] }))} /><//>`;
 
 const Over = ({ groups }) => html`<${Card} title="Over" note="by cause, the newest first">
-  <${Table} caption="Alerts that are over, by cause" rowHead heads=${["Cause", { text: "Times", num: true }, "Last since", "Until", { text: "How it ended", wide: true }, "Acknowledged by"]}
+  <${Table} stack caption="Alerts that are over, by cause" rowHead heads=${["Cause", { text: "Times", num: true }, "Last since", "Until", { text: "How it ended", wide: true }, "Acknowledged by"]}
     rows=${groups.map((group) => ({ key: group.kind + group.subject, cells: [title(group), group.times, html`<${Instant} at=${group.since} seconds=${false} />`,
       html`<${Instant} at=${group.until} seconds=${false} />`, group.resolution, group.earlier[0].acknowledged_by || "–"] }))} /><//>`;
 
 const Routes = ({ routes, problem }) => html`<${Card} title="Routes" note="where alerts are sent">
   ${problem ? html`<${Note} tone="bad">${problem}<//>` : null}
-  <${Table} caption="Routes of alerts" rowHead heads=${["Route", "To", "Severities", { text: "Waiting", num: true }, { text: "Failures", num: true }, "Last error"]}
+  <${Table} stack caption="Routes of alerts" rowHead heads=${["Route", "To", "Severities", { text: "Waiting", num: true }, { text: "Failures", num: true }, "Last error"]}
     rows=${routes.map((route) => ({ key: route.route, cells: [route.route, route.to, route.severities.join(", "), route.waiting, route.failures, route.error || "–"] }))}
     empty="No route is configured, so alerts are not sent. Write alerts.yaml into the project (docs/howto-watch.md)." /><//>`;
 
 const fields = (values) => Object.entries(values).map(([key, value]) => `${key} ${value}`).join(", ");
-const People = ({ acts }) => html`<${Table} caption="Acts of people" rowHead=${1} heads=${["When", "Who", "What", { text: "Reason", wide: true }, "With", "Outcome"]}
+const People = ({ acts }) => html`<${Table} stack caption="Acts of people" rowHead=${1} heads=${["When", "Who", "What", { text: "Reason", wide: true }, "With", "Outcome"]}
   rows=${acts.map((each) => ({ key: `${each.at}${each.run}${each.act}`, cells: [
     html`<${Instant} at=${each.at} />`, each.by, html`<span>${each.dag ? html`<${AirflowLink} dag=${each.dag} run=${each.run}>${each.act}<//>` : each.act} <span class="soft">${each.how === "Airflow" ? "in Airflow" : ""}</span></span>`,
     each.reason || "–", fields(each.fields) || "–", html`<${Tag} word=${each.outcome} tone=${OUTCOMES[each.outcome]} />`] }))}

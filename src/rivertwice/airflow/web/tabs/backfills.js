@@ -36,7 +36,7 @@ function cells(row, set) {
   if (row.state === "unreadable") return [html`<code>${row.id}</code>`, html`<${Tag} word="unreadable" tone="bad" />`, row.why, "", "", "", "", ""];
   const run = row.runs?.[0];
   return [
-    html`<code>${row.id}</code><div class="soft">planned <${Ago} at=${row.planned_at} /></div>`,
+    html`<code class="whole">${row.id}</code><div class="soft">planned <${Ago} at=${row.planned_at} /></div>`,
     html`<${Tag} word=${row.state} tone=${TONES[row.state]} />${row.why ? html`<div class="soft">${row.why}</div>` : null}`,
     html`${plural(row.windows, "window")}<div class="soft">${instant(row.from, { seconds: false })} to ${instant(row.to, { seconds: false })}${row.pieces > 1 ? `, in ${row.pieces} pieces` : ""}</div>`,
     html`<${Work} row=${row} />`,

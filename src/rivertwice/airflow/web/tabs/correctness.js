@@ -23,7 +23,7 @@ export default function Tab({ name, stamp, query, setQuery, api, act, acts }) {
     <${Loaded} state=${state}>${(data) => (data.run === null ? html`<${Card} title="Newest reconcile" wide><${Empty}>No reconcile has run yet. <${Copyable} text=${`rivertwice reconcile ${name}`} /><//><//>` : html`
       <${Differing} data=${data} onExplain=${explain} /><div class="grid"><${Newest} data=${data} actions=${html`<${ActButton} spec=${acts.find("reconcile")} name=${name} act=${act} label="Reconcile now" />`} /><${Trend} data=${data} pair=${pair} /></div>`)}<//>
     <${Lateness} api=${api} stamp=${stamp} query=${query} />
-    ${query.window && !plan ? html`<${Explained} api=${api} window=${query.window} rowKey=${query.key} stamp=${stamp} onClose=${() => set({ window: null, key: null })} onPlan=${setPlan} />` : null}
+    ${query.window && !plan ? html`<${Explained} name=${name} api=${api} acts=${acts} act=${act} window=${query.window} rowKey=${query.key} stamp=${stamp} onClose=${() => set({ window: null, key: null })} onPlan=${setPlan} />` : null}
     ${query.cell && !query.window && !plan ? html`<${CellRows} api=${api} cell=${cellOf(query)} stamp=${stamp} onClose=${() => set({ cell: null })} onExplain=${explain} />` : null}
     ${plan ? html`<${PlanDialog} name=${name} range=${plan} api=${api} act=${act} onClose=${() => setPlan(null)} />` : null}
   </div>`;

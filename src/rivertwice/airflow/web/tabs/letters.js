@@ -1,7 +1,7 @@
 // Dead letters by reason with a sample, and the windows that wait for a correction of late rows.
 import { html, useState } from "../vendor/preact-htm.js";
 import { ActDialog, Started, useStarted } from "../acting.js";
-import { duration, number, plural } from "../format.js";
+import { duration, isMissing, number, plural } from "../format.js";
 import { Ago, Bar, Busy, Card, Dialog, Facts, Instant, Loaded, Note, Table, Tag } from "../parts.js";
 import { useData } from "../poll.js";
 
@@ -85,7 +85,7 @@ function Discard({ api, acts, asked, act, onDone, onClose }) {
 }
 
 function Late({ data }) {
-  const pairs = [["Policy", data.policy ?? "–"], ["Late rows kept", number(data.kept)], data.debounce_s === null ? null : ["A window is due", `${duration(data.debounce_s)} after its last late row`], data.horizon_s === undefined ? null : ["Left as it is", `a window that ended more than ${duration(data.horizon_s)} before the watermark`], ["Now", data.text]];
+  const pairs = [["Policy", data.policy ?? "–"], ["Late rows kept", number(data.kept)], data.debounce_s === null ? null : ["A window is due", `${duration(data.debounce_s)} after its last late row`], isMissing(data.horizon_s) ? null : ["Left as it is", `a window that ended more than ${duration(data.horizon_s)} before the watermark`], ["Now", data.text]];
   return html`<div><${Facts} pairs=${pairs} />
     ${data.policy === "correct" ? html`<${Table} caption="Windows that wait for their correction" rowHead empty="No window waits." heads=${["Window", "State", { text: "Late rows", num: true }, "First came", "Last came", "Due"]}
       rows=${data.windows.map((each) => ({ key: each.start, cells: [html`<${Instant} at=${each.start} seconds=${false} />`, html`<${Tag} word=${each.state} tone=${STATE_TONES[each.state]} />`, number(each.records), html`<${Ago} at=${each.first_at} />`, html`<${Ago} at=${each.last_at} />`, html`<${Instant} at=${each.due_at} />`] }))} />` : null}

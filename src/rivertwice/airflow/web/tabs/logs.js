@@ -23,7 +23,7 @@ function useFollowed(api, asked, first, on) { // lines after those of `first`, w
           const data = await get(api(`logs?${asked}&after=${encodeURIComponent(end.current)}`), { keep: false });
           if (!live) return;
           end.current = data.end;
-          if (data.lines.length || data.again) setMore((before) => ({ of: first, lines: data.again ? data.lines : [...before.lines, ...data.lines].slice(-MOST), again: before.again || data.again, error: null }));
+          if (data.lines.length || data.again) setMore((before) => ({ of: first, lines: data.again ? data.lines : [...before.lines, ...data.lines].slice(-MOST), searched: (before.searched ?? 0) + data.searched, again: before.again || data.again, error: null }));
         } catch (error) {
           if (live) setMore((before) => ({ ...before, error: error.message }));
         }
@@ -72,7 +72,7 @@ export default function Tab({ name, api, query, setQuery }) {
       ${more.error ? html`<${Note} tone="warn">${more.error} The lines below stay; it is asked again.<//>` : null}
       ${of === "agent" && !data.whole ? html`<${Note} tone="calm">You see the lines about ${name}. The whole log is for users who may read every pipeline of this home.<//>` : null}
       ${of === "driver" ? html`<${SparkUi} data=${data} />` : null}
-      <p class="soft">${data.missing ? "There is no such log yet." : `${plural(data.lines.length + more.lines.length, "line")} of ${plural(data.searched, "line")} looked at${data.left_out ? `; ${plural(data.left_out, "earlier line")} that fit are left out` : ""}${data.cut ? `; the oldest ${bytes(data.cut)} of the log are not looked at` : ""}. All of it:`} ${data.missing ? null : html`<${Copyable} text=${`rivertwice logs ${of === "agent" ? "--agent" : `${name}${OPTION[of] === "" ? "" : ` --of ${of}`}`} --lines 100000`} />`}</p>
+      <p class="soft">${data.missing ? "There is no such log yet." : `${plural(data.lines.length + more.lines.length, "line")} of ${plural(data.searched + (more.searched ?? 0), "line")} looked at${data.left_out ? `; ${plural(data.left_out, "earlier line")} that fit are left out` : ""}${data.cut ? `; the oldest ${bytes(data.cut)} of the log are not looked at` : ""}. All of it:`} ${data.missing ? null : html`<${Copyable} text=${`rivertwice logs ${of === "agent" ? "--agent" : `${name}${OPTION[of] === "" ? "" : ` --of ${of}`}`} --lines 100000`} />`}</p>
       ${more.again ? html`<${Note} tone="calm">The log was rotated meanwhile: these are its newest lines.<//>` : null}
       <${Lines} lines=${data.lines} more=${more} tail=${data.missing ? "Nothing has written it." : "No line fits."} />
     </div>`}<//>

@@ -6,7 +6,7 @@ import { post, useData } from "../poll.js";
 
 const LIMITS = [20, 50, 200];
 const shown = (value) => (isMissing(value) ? html`<span class="soft">null</span>` : typeof value === "object" ? JSON.stringify(value) : String(value));
-const isNumber = (value) => typeof value === "number";
+const isNumber = (value) => typeof value === "number" || (typeof value === "string" && /^-?\d+\.\d+$/.test(value)); // a decimal is text
 const FORMS = ["csv", "parquet", "jsonl"];
 const written = new Map(); // pipeline -> the statement, while the page is open; it may hold a person's data, so no address has it
 
@@ -38,7 +38,7 @@ export default function Tab({ name, api, query, setQuery, stamp }) {
       <button type="submit">Show</button>
     </form>
     <${Loaded} state=${state}>${(data) => html`<div>
-      <p class="soft">${data.rows.length} of ${data.total === null ? "an unknown number of" : number(data.total)} rows. ${data.status}. ${data.places.length ? "Each row leads to how its numbers came about." : ""}${data.withheld ? ` ${data.withheld}.` : ""}
+      <p class="soft">${data.rows.length} of ${data.total === null ? "an unknown number of" : number(data.total)} rows. <${Words} text=${data.status} />. ${data.places.length ? "Each row leads to how its numbers came about." : ""}${data.withheld ? ` ${data.withheld}.` : ""}
         ${data.rows.length ? html` As a file: ${FORMS.map((form) => html`<a key=${form} href=${api(`rows.${form}?${asked}`)} download>${form}</a> `)}` : null}</p>
       <${Values} name=${name} caption=${`${plural(data.rows.length, "row")} of ${data.table}`} columns=${data.columns.map((column) => ({ name: column }))} data=${data} />
     </div>`}<//><//></div>`;
