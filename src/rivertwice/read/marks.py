@@ -99,13 +99,21 @@ def read_events(path: Path) -> list[str]:
 
 
 def ends_of(lines: Iterable[str], name: str) -> Iterator[CurveEvent]:
-    """Yield how drivers of a pipeline ended, from lines of the agent's events; lines that cannot be read are left out. Pure."""
+    """Yield how drivers of a pipeline ended, from lines of the agent's events; lines that cannot be read are left out. Pure.
+
+    An agent that cannot store what it saw, for instance on a full disk, says the same end at each look.
+    """
+    told = set[tuple[object, object]]()
     for line in lines:
         if '"exit"' not in line and '"drained"' not in line:
             continue
         try:
             event = json.loads(line)
             if event["pipeline"] == name and event["kind"] in ("exit", "drained"):
+                driver = (event.get("epoch"), event.get("pid"))
+                if driver in told:
+                    continue
+                told |= {driver} - {(None, None)}
                 yield CurveEvent(
                     parse_iso(event["at"]),
                     END,

@@ -115,6 +115,22 @@ def test_restarts_are_where_the_epoch_changes() -> None:
     assert restarts_of(pa.table({"epoch": pa.array([], pa.int64()), "batch": [], "committed_at": []})) == []
 
 
+def test_an_end_that_an_agent_on_a_full_disk_says_at_each_look_is_one() -> None:
+    end = {
+        "at": to_iso(NOW),
+        "kind": "exit",
+        "pipeline": NAME,
+        "message": "no room",
+        "class": "disk",
+        "epoch": 2,
+        "pid": 7,
+    }
+    lines = [json.dumps(end), json.dumps(end), json.dumps(end | {"epoch": 3, "pid": 9})]
+    assert len(list(ends_of(lines, NAME))) == 2
+    older = json.dumps({key: end[key] for key in end.keys() - {"epoch", "pid"}})
+    assert len(list(ends_of([older, older], NAME))) == 2, "without them they may be of two drivers"
+
+
 def test_ends_of_drivers_are_the_pipeline_s_and_torn_lines_are_left_out() -> None:
     event = {"at": to_iso(NOW), "kind": "exit", "pipeline": NAME, "class": "killed", "message": "return code -9"}
     lines = [
