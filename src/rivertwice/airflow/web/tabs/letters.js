@@ -24,7 +24,7 @@ export default function Tab({ name, stamp, api, act, query, setQuery, acts }) {
         <fieldset class="choices spaced"><legend>State</legend>${STATES.map((each) => html`<label key=${each}><input type="radio" name="state" checked=${each === state} onChange=${() => setQuery({ ...query, state: each })} /><span>${each || "all"} <b>${each ? data.totals[each] : Object.values(data.totals).reduce((sum, count) => sum + count, 0)}</b></span></label>`)}</fieldset>
         <${Sample} data=${data} kind=${kind} acts=${acts} onAsk=${setAsked} /></div>`}<//>
     <//>
-    <${Card} title="Late queue" note="Windows that serve less than the log holds." wide actions=${acts.find("late.correct") ? html`<button type="button" onClick=${() => setAsked({ act: "late.correct" })}>Correct what is due…</button>` : null}>
+    <${Card} title="Late queue" note="Windows that serve less than the log holds." wide actions=${acts.find("late.correct") && !isMissing(late.data?.debounce_s) ? html`<button type="button" onClick=${() => setAsked({ act: "late.correct" })}>Correct what is due…</button>` : null}>
       <${Loaded} state=${late}>${(data) => html`<${Late} data=${data} />`}<//>
     <//>
     ${asked?.act === "dead.amend" ? html`<${Amend} api=${api} acts=${acts} place=${asked.place} act=${act} onDone=${onDone} onClose=${close} />` : null}
