@@ -90,7 +90,7 @@ function Drawing({ flow }) {
     })}</svg>
     ${flow.edges.filter((edge) => edge.text && places.has(edge.source) && places.has(edge.target)).map((edge) => {
       const from = places.get(edge.source), to = places.get(edge.target);
-      return html`<span key=${`${edge.source} ${edge.target}`} class=${`map-text t-${edge.tone}${isFaint(edge.source, edge.target) ? " faint" : ""}`} style=${{ left: `${to.x - ACROSS / 2}px`, top: `${(from.column + 1 === to.column ? (from.y + to.y) / 2 : to.y) + HEIGHT / 2}px`, maxWidth: `${ACROSS - 16}px` }}>${edge.text}</span>`;
+      return html`<span key=${`${edge.source} ${edge.target}`} class=${`map-text t-${edge.tone}${isFaint(edge.source, edge.target) ? " faint" : ""}`} style=${{ left: `${to.x - ACROSS / 2}px`, top: `${(from.column + 1 === to.column ? (from.y + to.y) / 2 : to.y) + HEIGHT / 2}px`, maxWidth: `${ACROSS - 16}px` }}>${edge.text.replace(/(\d)-(?=\d)/g, "$1\u2011")}</span>`;
     })}
     ${ordered.map((node) => html`<${Part} key=${node.id} node=${node} place=${places.get(node.id)} faint=${isFaint(node.id)} onSee=${setSeen} />`)}
   </div></div>`;
