@@ -10,7 +10,7 @@ const RANGES = { "1h": "1 h", "6h": "6 h", "24h": "24 h", "7d": "7 days", "30d":
 const rate = (value) => `${number(value)}/s`;
 const seconds = (value) => (value < 90 ? `${number(Math.round(value * 100) / 100)} s` : value < 3 * 365 * 86400 ? duration(value) : `${number(Math.round(value / 365.25 / 8640) / 10)} years`);
 const whole = (value) => number(Math.round(value));
-const WATERMARK = "Watermark delay", REPLAYED_S = 30 * 86400, FEWEST = 60;
+const WATERMARK = "Watermark delay", REPLAYED_S = 30 * 86400, FEWEST = 12;
 const minutes = (seconds_) => instant(seconds_ * 1000, { seconds: false, zone: false });
 const CHARTS = [
   { key: "lag", title: "Lag", note: "records that wait in Kafka", format: whole, curves: [["all partitions", "lag"]], parts: true, wide: true },
