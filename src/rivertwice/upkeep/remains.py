@@ -80,7 +80,11 @@ def mask_file(path: Path, value: str) -> int:
 
 
 def forget_copies(settings: Settings, tables: Iterable[Place]) -> None:
-    """Delete this host's copies of tables in object stores; they are fetched again when they are read."""
+    """Delete this host's copies of tables in object stores, and the page's last rows of the overview, whose sentences may quote a value.
+
+    They are fetched and read again when they are asked for.
+    """
+    (settings.home / "overview.json").unlink(missing_ok=True)
     for table in tables:
         if is_remote(table):
             url = urlsplit(str(table))

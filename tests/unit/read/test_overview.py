@@ -30,6 +30,7 @@ from rivertwice.read.overview import describe_row, describe_summary, spark_point
 from rivertwice.read.read_facts import collect_facts, reconcile_rhythm
 from rivertwice.timeline.intent import write_intent
 from rivertwice.timeline.result_status import ServedEnd
+from rivertwice.upkeep.remains import forget_copies
 from simulated.facts import BEAT, NOW, VERDICT, WELL, ago, with_stream
 
 NAME = "flight_delays"
@@ -73,6 +74,18 @@ def test_what_was_read_two_seconds_ago_is_not_read_again(
     assert overview.read_cached(settings, definition, NOW) is first
     monkeypatch.setattr(overview, "KEPT_S", -1.0)
     assert overview.read_cached(settings, definition, NOW).facts.stream.desired == "running"
+
+
+def test_an_erasure_removes_the_rows_that_are_kept_for_the_next_server(
+    settings: Settings, definition: Definition
+) -> None:
+    """A sentence may quote a value, for instance that of an expectation that fails."""
+    rows = overview.OverviewRows(settings)
+    rows.read(definition, NOW)
+    rows.keep([NAME], NOW)
+    assert NAME in (settings.home / "overview.json").read_text()
+    forget_copies(settings, [])
+    assert not (settings.home / "overview.json").exists()
 
 
 def test_twenty_pipelines_cost_less_than_a_hundredth_of_a_core(settings: Settings, definition: Definition) -> None:
