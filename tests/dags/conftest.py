@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import tempfile
 
 from homes.project import REPOSITORY
 
 _HOME = tempfile.mkdtemp(prefix="rivertwice-dags-")
+atexit.register(shutil.rmtree, _HOME, ignore_errors=True)
 
 os.environ.update(
     AIRFLOW_HOME=_HOME,
