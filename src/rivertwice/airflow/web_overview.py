@@ -155,14 +155,7 @@ def overview(user: GetUserDep, session: SessionDep, settings: SettingsDep) -> ob
     runs = runs_at_work(readable, session)
     now, patience = utc_now(), Deadline.after(PATIENCE_S)
     own = OverviewRows.of(settings)
-    rows: list[object] = []
-    for each in shown:
-        unread = each.definition is not None and not own.was_read(each.name)
-        row = own.kept(each.name) if unread else None
-        if row is not None:
-            rows.append({**row, "unread": True, "running": runs.get(each.name, ())})
-        else:
-            rows.append(_row(own, each, tuple(runs.get(each.name, ())), now, patience))
+    rows = [_row(own, each, tuple(runs.get(each.name, ())), now, patience) for each in shown]
     missing = [each for each in shown if each.definition is not None and not own.was_read(each.name)]
     if missing:
         _read_beside(own, missing)
@@ -183,12 +176,20 @@ def week(user: GetUserDep, session: SessionDep, settings: SettingsDep) -> Respon
 def _row(
     own: OverviewRows, found: FoundDefinitions, runs: tuple[Job, ...], now: datetime, patience: Deadline | None = None
 ) -> object:
-    """Return the row of a pipeline; `patience`: until when it is read if this process never looked at it."""
+    """Return the row of a pipeline.
+
+    Args:
+        patience: until when a pipeline that this process never looked at is read, if no row of it is kept; None: it is read.
+    """
     definition = found.definition
     if definition is None:
         return BrokenRow(found.name, found.refusal, runs)
-    if patience is not None and patience.is_over() and not own.was_read(found.name):
-        return UnreadRow(definition.name, definition.description, runs)
+    if patience is not None and not own.was_read(found.name):
+        kept = own.kept(found.name)
+        if kept is not None:
+            return {**kept, "unread": True, "running": runs}
+        if patience.is_over():
+            return UnreadRow(definition.name, definition.description, runs)
     try:
         row = own.read(definition, now)
     except (RivertwiceError, OSError, ValueError, KeyError) as error:

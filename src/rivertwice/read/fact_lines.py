@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from rivertwice.agent import AGENT_SILENT, SPEAKS_WITHIN, Unreadable
+from rivertwice.agent import SPEAKS_WITHIN, Unreadable
 from rivertwice.core import from_ms, to_ms
 from rivertwice.read.facts import Facts
-from rivertwice.read.now import agent_lives, expected_every, served_until, why_stale
+from rivertwice.read.now import agent_lives, expected_every, served_keeps_up, served_until, why_stale
 from rivertwice.read.problems import BAD, CALM, GOOD, NONE, WARN, moment, share
 from rivertwice.timeline import Verdict
 
@@ -40,7 +40,7 @@ def describe_facts(facts: Facts, now: datetime) -> Iterator[FactLine]:
     beat = seen.heartbeat
     if seen.intent is not None:
         yield FactLine("Wanted", f"{seen.intent.desired}, by {seen.intent.by}", seen.intent.updated_at, NONE)
-    silent = wanted and (seen.agent_at is None or now - seen.agent_at > AGENT_SILENT)
+    silent = wanted and not agent_lives(facts, now)
     text = "never ran here" if seen.agent_at is None else "reports each second" if not silent else "does not report"
     yield _beat(
         "Agent",
@@ -70,7 +70,7 @@ def describe_facts(facts: Facts, now: datetime) -> Iterator[FactLine]:
         yield _beat("Watermark", f"windows that ended by {moment(view.watermark)} are closed", beat.at, NONE)
     served = view.served
     if not isinstance(served, Unreadable) and served.until is not None:
-        waits = None if served.is_current or agent_lives(facts, now) else "no agent adds what is committed"
+        waits = None if served_keeps_up(facts, now) else "no agent adds what is committed"
         yield FactLine("Served", served_until(facts, now), None, WARN if waits else NONE, waits)
     if facts.head is not None:
         yield FactLine(

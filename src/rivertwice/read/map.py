@@ -10,7 +10,7 @@ from datetime import datetime
 from rivertwice.core import RivertwiceError, Settings, base_of, counted
 from rivertwice.definition import Definition, Delivery
 from rivertwice.deliver import SinkView, sinks_of, view_delivery
-from rivertwice.read.now import agent_lives
+from rivertwice.read.now import served_keeps_up
 from rivertwice.read.overview import Snapshot, read_cached
 from rivertwice.read.problems import BAD, CALM, GOOD, NONE, WARN
 
@@ -127,9 +127,8 @@ def parts_of(
         served, "table", f"{base_of(name)}: served", lights["data"].tone, lights["data"].word, name, "correctness"
     )
     until = getattr(facts.stream.served, "until", None)
-    flows = getattr(facts.stream.served, "is_current", True) or agent_lives(facts, seen.at)
     text = "" if until is None else f"until {until:%Y-%m-%d %H:%M}"
-    yield MapEdge(own, served, text, NONE if until is None else GOOD if flows else WARN)
+    yield MapEdge(own, served, text, NONE if until is None else GOOD if served_keeps_up(facts, seen.at) else WARN)
     for sink, view in sinks:
         yield from _sink(sink, view, served, name)
 

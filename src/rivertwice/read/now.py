@@ -592,7 +592,7 @@ def _gets_older(facts: Facts, now: datetime) -> str:
     served = _served(facts)
     if served is None:
         return head
-    if served.is_current or agent_lives(facts, now):  # an agent adds what is closed, also while no driver runs
+    if served_keeps_up(facts, now):
         return head if served.closed is None else f"{head}: no window that ends after {moment(served.closed)} is added"
     return f"{head}: {served_until(facts, now)}"
 
@@ -626,8 +626,13 @@ def _served(facts: Facts) -> ServedEnd | None:
     return served
 
 
+def served_keeps_up(facts: Facts, now: datetime) -> bool:
+    """Say whether all that is committed is served, or an agent adds what is not, also while no driver runs. Pure."""
+    return getattr(facts.stream.served, "is_current", True) or agent_lives(facts, now)
+
+
 def agent_lives(facts: Facts, now: datetime) -> bool:
-    """Say whether an agent works, which adds to what is served. Pure."""
+    """Say whether an agent works. Pure."""
     seen = facts.observation.agent_at
     return seen is not None and now - seen <= AGENT_SILENT
 
