@@ -149,7 +149,7 @@ class Demo:
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """What the webhook took of alerts; the report of a week is no alert, and has no end."""
+        """The alerts that the webhook received; the weekly report is not an alert, and nothing resolves it."""
         return [message for message in self.hook.taken if message["kind"] != "week"]
 
     def hook_is_calm(self) -> bool:

@@ -41,10 +41,10 @@ def report_week(settings: Settings, run: TaskRun, _all: str) -> ReportedWeek:
 
     Done again for the same week, it replaces the file; a receiver knows the second message by its `Idempotency-Key`.
 
-    A new Airflow runs the tick before it: there is nothing to report to people before a stream began.
+    A new Airflow runs the tick before it: there is nothing to report before a stream started.
 
     Raises:
-        TaskSkippedError: no stream had begun when the run was due.
+        TaskSkippedError: no stream had started when the run was due.
         ServiceError: a route did not take the message; the file is written.
     """
     from rivertwice.agent import Sender, load_routes
@@ -52,8 +52,8 @@ def report_week(settings: Settings, run: TaskRun, _all: str) -> ReportedWeek:
 
     until = run.due_at
     names = sorted({base_of(found.name) for found in find_definitions(settings)})  # as on the page, without versions
-    if run.is_scheduled and not any(_had_begun(settings, name, until) for name in names):
-        text = f"no stream had begun by {to_iso(until)}, so there is no week to report"
+    if run.is_scheduled and not any(_had_started(settings, name, until) for name in names):
+        text = f"no stream had started by {to_iso(until)}, so there is nothing to report"
         raise TaskSkippedError(text)
     report = WeekReport.read(settings, names, until)
     folder = settings.home / REPORTS
@@ -74,7 +74,7 @@ def report_week(settings: Settings, run: TaskRun, _all: str) -> ReportedWeek:
     return ReportedWeek(report.sentence, str(file))
 
 
-def _had_begun(settings: Settings, name: str, until: datetime) -> bool:
+def _had_started(settings: Settings, name: str, until: datetime) -> bool:
     from rivertwice.timeline import read_sequence
 
     try:

@@ -111,7 +111,7 @@ def test_a_new_airflow_s_run_of_the_tick_before_it_tells_nobody(settings: Settin
     """A person who asks for it then gets it."""
     before = FIRST - timedelta(days=300)
     run = TaskRun("report__week", "scheduled__0", "write", before, is_scheduled=True)
-    with pytest.raises(TaskSkippedError, match="no stream had begun by 2025-"):
+    with pytest.raises(TaskSkippedError, match="no stream had started by 2025-"):
         do_work(settings, "report_week", run, "week", ())
     file = settings.home / "reports" / f"week-{before:%Y-%m-%d}.html"
     assert not file.exists()
